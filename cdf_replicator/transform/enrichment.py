@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EXAMPLES: Final = 3
+READ_ERROR: Final = "Encountered error while reading file "
+"""Text of Spark's ``FAILED_READ_FILE`` conditions before the URI of the file."""
 WAITED_FOR: Final = ("history_lost", "start_out_of_range", "read_failed")
 """Reasons that end when the table is recreated or repaired, since a route reads only the newest version of a dimension."""
 NEXT_STEPS: Final = {
@@ -65,6 +68,10 @@ class Dimensions:
         snapshots = [table.pinned() for table in self._tables]
         return lambda frame: _joined(frame, self._route, snapshots)
 
+    def read_failure(self, error: Exception) -> EnrichmentError | None:
+        """Return the error of the dimension whose file a write could not read; None if the write failed otherwise."""
+        return next((table.classified(error) for table in self._tables if table.has_file_of(error)), None)
+
 
 @dataclass(slots=True)
 class DimensionTable:
@@ -96,6 +103,12 @@ class DimensionTable:
             self._read(lambda: self._check_unique(snapshot, version))
             self._checked = newest
         return snapshot
+
+    def has_file_of(self, error: Exception) -> bool:
+        """Return whether Spark could not read a file of this table. A table joined with itself counts as the source table."""
+        if self._table is None or self.dimension.location == self.route.source.location:
+            return False
+        return f"{READ_ERROR}{self._table.location}/" in unquote(str(error))
 
     def _present(self) -> SourceTable:
         """Return the table at its present location. The snapshot of a table that has moved is checked against ``_schema``."""
@@ -161,9 +174,9 @@ class DimensionTable:
         except RouteHaltError:
             raise
         except Exception as error:
-            raise self._classified(error) from error
+            raise self.classified(error) from error
 
-    def _classified(self, error: Exception) -> EnrichmentError:
+    def classified(self, error: Exception) -> EnrichmentError:
         """Return the error of the joined table. An error that could end without a command never halts the route."""
         decision = classify_error(error, route=self.route.name)
         if decision.action == "retry_then_halt" or decision.reason in WAITED_FOR:

@@ -282,6 +282,39 @@ def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monk
     assert (caught.value.decision.action, caught.value.decision.reason) == ("wait", "read_failed")
 
 
+def test_joined_file_that_vanishes_during_a_write_is_no_loss_of_the_source(world, carriers, monkeypatch):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    home, away, join = world.folder / "carriers", world.folder / "away", Dimensions.snapshot_join
+    away.mkdir()
+    writes = []
+
+    def vanished(dimensions):
+        """Remove the files after the join is planned, while the source gets a newer version than the pinned version."""
+        planned = join(dimensions)
+        writes.append(dimensions)
+        for file in home.glob("*.parquet"):
+            shutil.move(file, away)
+        world.insert(f"({len(writes) + 1}, 'AA', 1)")
+        return planned
+
+    for number in (1, 2):  # in the load, then in a micro-batch
+        with monkeypatch.context() as patch:
+            patch.setattr(Dimensions, "snapshot_join", vanished)
+            decision = world.run()
+        assert (decision.action, decision.reason) == ("wait", "history_lost")
+        assert f"Table carriers ({home}), which route orders_files joins: [FAILED_READ_FILE" in decision.message
+        assert len(writes) == number, "the first failure names the joined table"
+        for file in away.iterdir():
+            shutil.move(file, home)
+        if number == 1:
+            assert (world.state().epoch, world.state().pinned_version) == (1, 1)
+            assert world.run() is None
+            world.insert("(4, 'AA', 1)")
+    assert world.run() is None
+    assert world.delivered().keys() == {"1", "2", "3", "4"}
+    assert world.state().epoch == 1
+
+
 def test_missing_joined_table_is_retried(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     home = world.folder / "carriers"

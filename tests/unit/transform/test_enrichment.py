@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -47,8 +49,29 @@ def test_route_waits_while_a_joined_table_cannot_be_read(
     assert "Table carriers (s3a://lake/carriers), which route orders_search joins: " in decision.message
 
 
+@pytest.mark.parametrize(
+    ("location", "file", "has_file"),
+    [
+        ("s3a://lake/carriers", "s3a://lake/carriers/part-1.parquet", True),
+        ("file:/lake/my carriers%20", "file:/lake/my%20carriers%2520/part-1.parquet", True),
+        ("s3a://lake/carriers", "s3a://lake/carriers_2/part-1.parquet", False),
+        ("s3a://lake/carriers", "s3a://lake/orders/_change_data/cdc-1.parquet", False),
+    ],
+)
+def test_file_of_a_joined_table_is_found_in_an_error(
+    carriers: DimensionTable, location: str, file: str, has_file: bool
+) -> None:
+    text = f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {file}. File does not exist."
+    error = PySparkException(f"{text}\n+- Location: PreparedDeltaFileIndex [s3a://lake/carriers]")
+    assert not carriers.has_file_of(error), "the route has not opened the table"
+    carriers._table = SimpleNamespace(location=location)  # type: ignore[assignment]
+    assert carriers.has_file_of(error) == has_file
+    carriers.dimension = replace(carriers.dimension, path="s3a://lake/orders")
+    assert not carriers.has_file_of(error), "a table joined with itself"
+
+
 def test_unsupported_joined_table_halts_with_the_next_step_of_its_error(carriers: DimensionTable) -> None:
-    decision = carriers._classified(PySparkException("[DELTA_UNSUPPORTED_FEATURES_FOR_READ] a feature")).decision
+    decision = carriers.classified(PySparkException("[DELTA_UNSUPPORTED_FEATURES_FOR_READ] a feature")).decision
     assert (decision.action, decision.reason) == ("halt", "unsupported_table")
     assert "upgrade cdf-replicator" in decision.remedy
 
