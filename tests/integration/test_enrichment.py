@@ -282,7 +282,7 @@ def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monk
     assert (caught.value.decision.action, caught.value.decision.reason) == ("wait", "read_failed")
 
 
-def test_joined_file_that_vanishes_during_a_write_is_no_loss_of_the_source(world, carriers, monkeypatch):
+def test_joined_file_that_vanishes_during_a_write_is_waited_for(world, carriers, monkeypatch):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     home, away, join = world.folder / "carriers", world.folder / "away", Dimensions.snapshot_join
     away.mkdir()
