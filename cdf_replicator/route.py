@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -123,9 +124,12 @@ class Route:
         return self.may_name_joined(self.filter or "")
 
     def may_name_joined(self, expression: str) -> bool:
-        """Return whether an SQL expression may name a column of a joined table. The check compares text only."""
-        text = expression.lower()
-        return any(name.replace("`", "``").lower() in text for name in self.joined_columns)
+        """Return whether an SQL expression may name a column of a joined table, in any case, as a whole word.
+
+        The check compares text only. A name within a literal, a comment or a longer name in backticks counts too.
+        """
+        names = (re.escape(name.replace("`", "``")) for name in self.joined_columns)
+        return any(re.search(rf"(?<!\w){name}(?!\w)", expression, re.IGNORECASE) for name in names)
 
     def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:
         """Return the part of the definition that the sink receives."""

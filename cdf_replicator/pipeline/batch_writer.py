@@ -98,6 +98,8 @@ class BatchWriter:
             delivered = True
         except Exception as error:
             interrupted = classify_error(error, route=self.route.name).reason == INTERRUPTED
+            if (joined := self.dimensions.read_failure(error)) is not None:
+                raise joined from error
             raise
         finally:
             clock.append(time.monotonic())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
-from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state import watermark
 from connectors import EntryCount, Resyncable, guard_of
@@ -60,6 +60,8 @@ class Bootstrap:
         try:
             state = self.target.prepare_snapshot(state, self.source)
             newer = self.target.write_snapshot(state, self.source)
+        except EnrichmentError:  # a joined table is read at its newest version, never at the pinned version
+            raise
         except Exception as error:
             gone = any(name in str(error) for name in PINNED_GONE)
             if not gone or self.source.log.latest_version() == state.pinned_version:

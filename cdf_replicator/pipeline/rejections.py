@@ -35,6 +35,7 @@ ALWAYS_ALLOWED: Final = 100
 """Number of rejected rows of a micro-batch that never halts a route, whatever the size of the batch."""
 FEW: Final = 1_000
 """Most keys in the text of a query. Spark takes seconds to plan a hundred times as many."""
+COUNTED_UNFILTERED: Final = " Rows that fail the filter over joined columns count too, since a change of such a row deletes the entry of its key."
 MANY: Final = 100_000
 """Most keys of open dead letters that a route keeps in memory."""
 
@@ -72,10 +73,11 @@ class Rejections:
         table, named = self.route.source.slug, ", ".join(f"{row[change.KEY]} ({row['rows']} rows)" for row in examples)
         variable = f"CDF_TABLES__{table.upper()}__"
         raised = f"set {variable}ON_DUPLICATE_KEYS=dead_letter" if halts else "raise CDF_DELIVERY__MAX_REJECTED_SHARE"
+        unfiltered = COUNTED_UNFILTERED if self.route.filter_is_joined else ""
         raise RouteHaltError(
             "duplicate_keys" if halts else "too_many_rejected",
             f"Key columns {', '.join(self.route.keys)} of table {table} do not identify a row: at version {version} there "
-            f"are several rows of {found} key{'s' if found > 1 else ''}: {named}{', …' if found > len(examples) else ''}.",
+            f"are several rows of {found} key{'s' if found > 1 else ''}: {named}{', …' if found > len(examples) else ''}.{unfiltered}",
             f"Correct {variable}KEYS or the data, or {raised}. Then " + RESYNC_CLAUSE,
         )
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import DecimalType
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError
-from cdf_replicator.pipeline.rejections import allowed
+from cdf_replicator.pipeline.rejections import COUNTED_UNFILTERED, allowed
 from cdf_replicator.queries.answer import Finding
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.transform import change_frame
@@ -142,6 +142,7 @@ def _of_keys(row: Row, columns: str, routes: Sequence[Route], limits: Delivery) 
         if row["doubled"]:
             named = ", ".join(row["examples"]) + (", …" if row["doubled"] > len(row["examples"]) else "")
             what = f"Keys that several rows have (key columns {columns}): {row['doubled']} ({named})."
+            what += COUNTED_UNFILTERED if route.filter_is_joined else ""
             yield Finding(where, what, *_of_doubled(row, route, limits))
 
 

@@ -48,6 +48,10 @@ class SourceTable:
         assert row is not None
         return str(row["location"])
 
+    def has_moved(self) -> bool:
+        """Return whether the catalog has another location for the table's name now."""
+        return self.source.path is None and self._located() != self.location
+
     def schema(self) -> StructType:
         """Return the present schema."""
         return self._loaded(self._spark.read.format("delta")).schema
@@ -194,8 +198,9 @@ class SourceTable:
         self.metadata = self.newest_metadata()
 
     def snapshot(self, version: int) -> DataFrame:
-        """Return the table's rows at a version."""
-        return self._loaded(self._spark.read.format("delta").option("versionAsOf", version))
+        """Return the table's rows at a version of the log that was opened, also if its name has another location now."""
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self.source.path or self.location)
 
     def changes(self, starting_version: int, ending_version: int) -> DataFrame:
         """Return the change feed of a closed range of versions, for a replay with an end and for dry runs."""

@@ -42,15 +42,11 @@ def check_names(has: Sequence[str], route: Route) -> None:
         route: The route whose definition applies.
     """
     names = [*has, *route.joined_columns]
-    missing = [name for name in (*wanted(names, route), *route.rename) if name not in names]
-    missing += [name for name in route.keys if name not in has]
-    if missing:
-        raise RouteHaltError(
-            "bad_expression",
-            f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
-            f"it has {', '.join(names)}.",
-            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart, or reload a changed file: cdf-replicator reload",
-        )
+    if missing := [name for name in route.keys if name not in has]:
+        joined = " Keys are columns of the table, never joined." if set(missing) & set(route.joined_columns) else ""
+        raise _missing(missing, has, route, "KEYS", joined)
+    if missing := [name for name in (*wanted(names, route), *route.rename) if name not in names]:
+        raise _missing(missing, names, route, "COLUMNS or RENAME")
     if clash := _doubled(names):
         raise RouteHaltError(
             "bad_expression",
@@ -63,6 +59,17 @@ def check_names(has: Sequence[str], route: Route) -> None:
             f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
             "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart, or reload a changed file: cdf-replicator reload",
         )
+
+
+def _missing(
+    missing: Sequence[str], known: Sequence[str], route: Route, settings: str, more: str = ""
+) -> RouteHaltError:
+    return RouteHaltError(
+        "bad_expression",
+        f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
+        f"it has {', '.join(known)}.{more}",
+        f"Correct {settings} of route {route.name}, then restart, or reload a changed file: cdf-replicator reload",
+    )
 
 
 def _doubled(names: Sequence[str]) -> str:

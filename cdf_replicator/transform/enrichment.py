@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
 
 from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.errors.exceptions import EnrichmentError, ErrorDecision, RouteHaltError
 from cdf_replicator.route import Source
 from cdf_replicator.source.table import SourceTable
@@ -31,14 +33,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EXAMPLES: Final = 3
+READ_ERROR: Final = "Encountered error while reading file "
+"""Text of Spark's ``FAILED_READ_FILE`` conditions before the URI of the file."""
 WAITED_FOR: Final = ("history_lost", "start_out_of_range", "read_failed")
 """Reasons that end when the table is recreated or repaired, since a route reads only the newest version of a dimension."""
 NEXT_STEPS: Final = {
     **dict.fromkeys(WAITED_FOR, "Repair or recreate it, unless another process does so now; the route waits for it."),
     "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
     "schema_change": "No action needed: the route restarts with the new columns.",
+    UNKNOWN_SPARK_ERROR: "The route waits for it. If the error persists, see the log for its full text.",
 }
-NEXT_STEP: Final = "Correct that table. The route loses no data."
+"""Next steps by reason. For any other reason, that of the error's condition applies, such as of an object store."""
 
 
 class Dimensions:
@@ -63,6 +68,10 @@ class Dimensions:
         snapshots = [table.pinned() for table in self._tables]
         return lambda frame: _joined(frame, self._route, snapshots)
 
+    def read_failure(self, error: Exception) -> EnrichmentError | None:
+        """Return the error of the dimension whose file a write could not read; None if the write failed otherwise."""
+        return next((table.classified(error) for table in self._tables if table.has_file_of(error)), None)
+
 
 @dataclass(slots=True)
 class DimensionTable:
@@ -85,7 +94,7 @@ class DimensionTable:
 
     def pinned(self) -> DataFrame:
         """Return the snapshot of the newest version. Each version is checked once for duplicate keys."""
-        table = self._table or self._open()
+        table = self._present()
         version = self._read(lambda: table.log.available()[1])
         newest = self._read(table.newest_metadata).table_id, version
         snapshot = self._read(lambda: table.snapshot(version))
@@ -95,10 +104,25 @@ class DimensionTable:
             self._checked = newest
         return snapshot
 
+    def has_file_of(self, error: Exception) -> bool:
+        """Return whether Spark could not read a file of this table. A table joined with itself counts as the source table."""
+        if self._table is None or self.dimension.location == self.route.source.location:
+            return False
+        return f"{READ_ERROR}{self._table.location}/" in unquote(str(error))
+
+    def _present(self) -> SourceTable:
+        """Return the table at its present location. The snapshot of a table that has moved is checked against ``_schema``."""
+        if self._table is None:
+            return self._open()
+        if self._read(self._table.has_moved):
+            self._table, self._checked = self._read(self._located), None
+        return self._table
+
+    def _located(self) -> SourceTable:
+        return SourceTable(self.spark, Source(self.dimension.slug, self.dimension.path, self.dimension.name))
+
     def _open(self) -> SourceTable:
-        dimension = self.dimension
-        source = Source(dimension.slug, dimension.path, dimension.name)
-        table = self._read(lambda: SourceTable(self.spark, source))
+        table = self._read(self._located)
         self._schema = self._read(table.schema)
         self._table, self._checked = table, None
         return table
@@ -141,7 +165,7 @@ class DimensionTable:
             raise self._halt(
                 f"{columns} does not identify a row, so that joined rows would multiply; at version {version} there "
                 f"are several of {examples}",
-                "Correct its ON or its data",
+                "Correct its ON",
             )
 
     def _read(self, action: Callable[[], T]) -> T:
@@ -150,13 +174,14 @@ class DimensionTable:
         except RouteHaltError:
             raise
         except Exception as error:
-            raise self._classified(error) from error
+            raise self.classified(error) from error
 
-    def _classified(self, error: Exception) -> EnrichmentError:
+    def classified(self, error: Exception) -> EnrichmentError:
+        """Return the error of the joined table. An error that could end without a command never halts the route."""
         decision = classify_error(error, route=self.route.name)
-        if decision.reason in WAITED_FOR:
+        if decision.action == "retry_then_halt" or decision.reason in WAITED_FOR:
             decision = replace(decision, action="wait")
-        next_step = NEXT_STEPS.get(decision.reason, NEXT_STEP)
+        next_step = NEXT_STEPS.get(decision.reason, decision.remedy)
         return EnrichmentError(replace(decision, message=self._named(decision.message), remedy=next_step))
 
     def _named(self, what: str) -> str:
@@ -168,7 +193,8 @@ class DimensionTable:
         return RouteHaltError(
             "bad_dimension",
             self._named(what) + ".",
-            f"{remedy} ({variable}), then restart, or reload a changed file: cdf-replicator reload",
+            f"{remedy} ({variable}), then restart, or reload a changed file: cdf-replicator reload. Or correct that table, "
+            f"then run: cdf-replicator resume {self.route.name}",
         )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TIMELY: Final = (
     "a time such as 'now', 'today' or '12:00' changes every day; delivered rows would not be updated when it changes"
 )
+_STAR: Final = "* includes the change feed's columns beside the table's; name the columns instead"
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIME_OF_DAY: Final = re.compile(r"\s*(T\d|\d{1,2}:)")
@@ -63,6 +64,8 @@ def _analyze(schema: StructType, texts: Mapping[str, str], route: Route) -> dict
     result = {}
     for setting, text in texts.items():
         try:
+            if _has_star(text):
+                raise _invalid(route, setting, text, _STAR)
             checked = rows.select(F.expr(text).alias("checked"))
         except (AnalysisException, ParseException) as error:
             raise _invalid(route, setting, text, _first_line(error)) from error
@@ -90,6 +93,19 @@ def _nondeterminism(plan: Any) -> str | None:
     if any(_is_time_dependent(node) for node in _nodes(expression)):
         return _TIMELY
     return None
+
+
+def _has_star(text: str) -> bool:
+    """Return whether ``*`` takes every column of a frame, such as in ``hash(*)``; ``column.*`` takes fields of a column.
+
+    The rows that are filtered have the columns of the change feed too, which the checked schema lacks. Only the parsed
+    expression shows a star, because the analysed plan has the columns in its place.
+    """
+    parser: Any = SparkSession.builder.getOrCreate()._jsparkSession.sessionState().sqlParser()
+    nodes = _nodes(parser.parseExpression(text))
+    return any(
+        node.getClass().getSimpleName().startswith("UnresolvedStar") and node.target().isEmpty() for node in nodes
+    )
 
 
 def _nodes(expression: Any) -> Iterator[Any]:

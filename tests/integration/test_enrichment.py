@@ -101,6 +101,18 @@ def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, car
     )
 
 
+def test_rows_that_fail_a_filter_over_joined_columns_count_as_duplicates(world, carriers):
+    """A change of the row of ZZ deletes the entry of key 1, since its earlier carrier is unknown."""
+    world.environ |= {ROUTE + "FILTER": "key < 3", "CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS": "halt"}
+    world.create(COLUMNS, rows=["(1, 'AA', 1)", "(1, 'ZZ', 1)"])
+    decision = world.run()
+    assert decision.reason == "duplicate_keys"
+    assert "1 (2 rows). Rows that fail the filter over joined columns count too" in decision.message
+    assert world.delivered() == {}
+    (finding,) = validation._table(world.spark, world.settings, world.settings.routes["orders_files"])
+    assert "(key columns id): 1 (1). Rows that fail the filter over joined columns count too" in finding.what
+
+
 def frames(world, first=1):
     source, route = world.source(), world.settings.routes["orders_files"]
     dimensions = Dimensions(world.spark, route)
@@ -148,6 +160,44 @@ def test_joined_table_recreated_at_the_checked_version_is_checked_again(world, c
         RouteHaltError, match=r"code does not identify a row.* at version 1 there are several of \('AA',\)"
     ):
         dimensions.snapshot_join()
+
+
+def test_joined_table_whose_name_gets_another_location_is_checked_again(world, carriers):
+    """The versions of the tables are equal, so that only their locations differ for the route."""
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    own = "code string, name string, key int, unused string"
+    tables = {
+        "other": (own, ["('AA', 'Ace', 1, 'x')"]),
+        "twins": (own, ["('AA', 'Ace', 1, 'x')", "('AA', 'Able', 2, 'x')"]),
+        "retyped": (own.replace("key int", "key string"), ["('AA', 'Ace', '1', 'x')"]),
+    }
+    for name, (columns, rows) in tables.items():
+        assert light_table.created(str(world.folder / name), columns, {})
+        assert light_table.inserted(str(world.folder / name), rows)
+    world.spark.sql(f"CREATE TABLE moving USING delta LOCATION '{world.folder / 'carriers'}'")
+    try:
+        del world.environ[CARRIERS + "PATH"]
+        world.environ[CARRIERS + "NAME"] = "moving"
+        frame, _, dimensions, _ = frames(world)
+
+        def create(name):
+            world.spark.sql("DROP TABLE moving")
+            world.spark.sql(f"CREATE TABLE moving USING delta LOCATION '{world.folder / name}'")
+
+        def names():
+            return [found["row"]["carrier_name"] for found in dimensions.snapshot_join()(frame).collect()]
+
+        assert names() == ["American"]
+        world.spark.sql(f"ALTER TABLE moving SET LOCATION '{world.folder / 'other'}'")
+        assert names() == ["Ace"]
+        create("twins")
+        with pytest.raises(RouteHaltError, match="code does not identify a row"):
+            names()
+        create("retyped")
+        with pytest.raises(EnrichmentError, match="a joined column changed its type"):
+            names()
+    finally:
+        world.spark.sql("DROP TABLE moving")
 
 
 def test_rows_with_changed_join_keys_or_odd_names_are_joined(world, carriers):
@@ -230,6 +280,39 @@ def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monk
     with pytest.raises(EnrichmentError) as caught:
         dimensions.snapshot_join()
     assert (caught.value.decision.action, caught.value.decision.reason) == ("wait", "read_failed")
+
+
+def test_joined_file_that_vanishes_during_a_write_is_waited_for(world, carriers, monkeypatch):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    home, away, join = world.folder / "carriers", world.folder / "away", Dimensions.snapshot_join
+    away.mkdir()
+    writes = []
+
+    def vanished(dimensions):
+        """Remove the files after the join is planned, while the source gets a newer version than the pinned version."""
+        planned = join(dimensions)
+        writes.append(dimensions)
+        for file in home.glob("*.parquet"):
+            shutil.move(file, away)
+        world.insert(f"({len(writes) + 1}, 'AA', 1)")
+        return planned
+
+    for number in (1, 2):  # in the load, then in a micro-batch
+        with monkeypatch.context() as patch:
+            patch.setattr(Dimensions, "snapshot_join", vanished)
+            decision = world.run()
+        assert (decision.action, decision.reason) == ("wait", "history_lost")
+        assert f"Table carriers ({home}), which route orders_files joins: [FAILED_READ_FILE" in decision.message
+        assert len(writes) == number, "the first failure names the joined table"
+        for file in away.iterdir():
+            shutil.move(file, home)
+        if number == 1:
+            assert (world.state().epoch, world.state().pinned_version) == (1, 1)
+            assert world.run() is None
+            world.insert("(4, 'AA', 1)")
+    assert world.run() is None
+    assert world.delivered().keys() == {"1", "2", "3", "4"}
+    assert world.state().epoch == 1
 
 
 def test_missing_joined_table_is_retried(world, carriers):

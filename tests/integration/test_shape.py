@@ -11,7 +11,7 @@ from cdf_replicator.queries import validation
 from cdf_replicator.transform import change_frame
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
-SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant, ts timestamp"
+SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant, ts timestamp, at struct<x: int, y: int>"
 
 
 def judged(world, schema, **settings):
@@ -116,6 +116,9 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
         "name": "of type string",
         "NULL": "of type void",
         "nope > 1": "`nope` cannot be resolved",
+        "exists(tags, t -> t = to_json(struct(*)))": "name the columns",
+        "xxhash64(*) % 10 = 0": "name the columns",
+        "hash(* EXCEPT (v, ts)) > 0": "name the columns",
         "_change_type <> 'delete'": "`_change_type` cannot be resolved",
         "id > > 1": "PARSE_SYNTAX_ERROR",
     }
@@ -128,7 +131,13 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
             decision.remedy
             == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart, or reload a changed file: cdf-replicator reload"
         )
-    for text, why in {"window(day, '5 minutes')": "more than", "explode(tags)": "more than", "NULL": "no type"}.items():
+    computed = {
+        "window(day, '5 minutes')": "more than",
+        "explode(tags)": "more than",
+        "NULL": "no type",
+        "to_json(struct(*))": "name the columns",
+    }
+    for text, why in computed.items():
         with pytest.raises(RouteHaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
             judged(world, schema, computed=json.dumps({"x": text}))
 
@@ -136,6 +145,8 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
 def test_deterministic_filter_or_expression_is_accepted(world):
     schema = world.spark.createDataFrame([], SOME).schema
     for text in ("name = 'today'", "`a.b` > 1", "exists(tags, t -> t = name)", "day > '2026-01-01'", "NAME IS NULL"):
+        judged(world, schema, filter=text)
+    for text in ("id * qty > 1", "name = '*' OR name = '(*)'", "hash(at.*) % 10 = 0"):
         judged(world, schema, filter=text)
     for text in ("name > '12:00:00'", "ts > '2026-01-01 12:00:00'", "ts > to_timestamp('12:30', 'HH:mm')"):
         judged(world, schema, filter=text)

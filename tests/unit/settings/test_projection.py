@@ -147,6 +147,11 @@ def test_constant_time_is_accepted(text: str) -> None:
 def test_filter_that_may_use_a_joined_column_applies_after_the_join() -> None:
     assert route_with(JOINED | {"FILTER": "`Name` <> 'x'"}).filter_is_joined
     assert not route_with(JOINED | {"FILTER": "id > 1"}).filter_is_joined
+    assert route_with(JOINED | {"FILTER": "id > 1 AND(NAME)='x'"}).filter_is_joined
+    for text in ("status_name <> 'x'", "`name_2` <> 'x'", "names = 'x' OR surname = 'y'"):
+        assert not route_with(JOINED | {"FILTER": text}).filter_is_joined, (
+            "another column, which has the name as a part"
+        )
     odd = JOINED | {"ENRICH__CARRIERS__COLUMNS": '{"name": "na`me"}'}
     assert route_with(odd | {"FILTER": "`na``me` = 'x'"}).filter_is_joined
 
