@@ -68,6 +68,7 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
             for command in commands:
                 state_path.set_paused(command.route, paused=command.kind == "pause")
                 done = command_queue.CommandStatus("done", f"{command.kind}d: no service is running", 1.0)
+                command_queue.supersede(state_path.requests, command)
                 command_queue.answer(state_path.requests, command.id, done)
         finally:
             lock.release()

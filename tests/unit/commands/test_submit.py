@@ -15,7 +15,15 @@ from cdf_replicator.settings import load
 from cdf_replicator.settings.loader import StateSettings
 from cdf_replicator.settings.models import Log, Spark
 from cdf_replicator.state import lease
-from cdf_replicator.state.command_queue import Command, CommandStatus, accept, enqueue, pending, write_status
+from cdf_replicator.state.command_queue import (
+    Command,
+    CommandStatus,
+    accept,
+    enqueue,
+    pending,
+    read_status,
+    write_status,
+)
 from cdf_replicator.state.command_queue import answer as respond
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
@@ -23,6 +31,8 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cdf_replicator.state.command_queue import CommandKind
 
 GIVEN = {
     "CDF_TABLES__ORDERS__PATH": "/lake/orders",
@@ -141,3 +151,25 @@ def test_command_that_an_ended_service_has_accepted_stays_in_the_queue(tmp_path:
     why = "the service continues it after a restart" if accepted else "no service accepted it; repeat the command"
     assert why in logged[-1]["why"]
     assert pending(store.requests) == ([command] if kept else [])
+
+
+@pytest.mark.parametrize(("kind", "older"), [("pause", "resume"), ("resume", "pause")])
+def test_older_command_in_the_queue_does_not_undo_a_pause_or_resume_without_a_service(
+    tmp_path: Path, kind: CommandKind, older: CommandKind
+):
+    store = StateStore.open(LocalPath(tmp_path))
+    settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+    store.set_paused("orders_cache", paused=older == "pause")
+    former = Command(older, "orders_cache")
+    others = [
+        Command(older, "stock_cache"),
+        Command("resync", "orders_cache"),
+        Command(older, "orders_cache", at=2**40),
+    ]
+    for command in (former, *others):
+        enqueue(store.requests, command)
+    accept(store.requests, former)
+    assert submit.set_paused(settings, [Command(kind, "orders_cache")]) == 0
+    assert pending(store.requests) == others
+    assert read_status(store.requests, former.id) == CommandStatus("failed", f"a later {kind} took its place")
+    assert store.is_paused("orders_cache") is (kind == "pause")
