@@ -129,6 +129,7 @@ def _in_state_path(settings: Settings | StateSettings, submit: Callable[[Storage
 def _followed(
     state_path: StateStore, commands: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
 ) -> int:
+    """Return 0 if every command is done, also if a stream that ran after it in this process has failed."""
     folder = state_path.requests
     for command in commands:
         command_queue.enqueue(folder, command)
@@ -151,7 +152,7 @@ def _followed(
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
-    return code or (exit_codes.FAILED if failed else exit_codes.DONE)
+    return (code or exit_codes.FAILED) if failed else exit_codes.DONE
 
 
 def wait_answered(
