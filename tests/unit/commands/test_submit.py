@@ -158,9 +158,7 @@ def test_command_that_an_ended_service_has_accepted_stays_in_the_queue(tmp_path:
 
 
 @pytest.mark.parametrize(("kind", "older"), [("pause", "resume"), ("resume", "pause")])
-def test_older_command_in_the_queue_does_not_undo_a_pause_or_resume_without_a_service(
-    tmp_path: Path, kind: CommandKind, older: CommandKind
-):
+def test_older_command_in_the_queue_does_not_undo_a_pause(tmp_path: Path, kind: CommandKind, older: CommandKind):
     store = StateStore.open(LocalPath(tmp_path))
     settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
     store.set_paused("orders_cache", paused=older == "pause")
@@ -190,7 +188,7 @@ def test_older_command_in_the_queue_does_not_undo_a_pause_or_resume_without_a_se
         (["done", None], 0, 1),
     ],
 )
-def test_exit_code_is_of_the_commands_and_not_of_the_stream_after_them(
+def test_exit_code_is_of_the_commands_and_not_of_the_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Sequence[State | None], stream: int, code: int
 ):
     class Alone:

@@ -50,7 +50,7 @@ LOADING = replace(STATE, phase="bootstrapping")
         (replace(LOADING, epoch=2, snapshot_loaded=True), True),
     ],
 )
-def test_command_before_the_end_of_a_bootstrap_names_the_resync_for_which_the_sweep_waits(monkeypatch, state, waits):
+def test_refused_command_names_the_resync_for_which_the_sweep_waits(monkeypatch, state, waits):
     monkeypatch.setattr("cdf_replicator.pipeline.start_position.resolve", lambda *_, **__: state)
     executor = CommandExecutor(SimpleNamespace(route=None, state_store=None, settings=SETTINGS), None, None)
     for command in (
