@@ -68,6 +68,7 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
             for command in commands:
                 state_path.set_paused(command.route, paused=command.kind == "pause")
                 done = command_queue.CommandStatus("done", f"{command.kind}d: no service is running", 1.0)
+                command_queue.supersede(state_path.requests, command)
                 command_queue.answer(state_path.requests, command.id, done)
         finally:
             lock.release()
@@ -128,6 +129,7 @@ def _in_state_path(settings: Settings | StateSettings, submit: Callable[[Storage
 def _followed(
     state_path: StateStore, commands: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
 ) -> int:
+    """Return 0 if every command is done, also if a stream that ran after it in this process has failed."""
     folder = state_path.requests
     for command in commands:
         command_queue.enqueue(folder, command)
@@ -150,7 +152,7 @@ def _followed(
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
-    return code or (exit_codes.FAILED if failed else exit_codes.DONE)
+    return (code or exit_codes.FAILED) if failed else exit_codes.DONE
 
 
 def wait_answered(

@@ -23,7 +23,7 @@ OF_A_RANGE: Final = {
 """Next steps by a pattern of the error's text."""
 
 
-def step_for(error: Exception, steps: Mapping[str, str] = OF_A_RANGE) -> str:
+def step_for(error: BaseException, steps: Mapping[str, str] = OF_A_RANGE) -> str:
     """Return the operator's next step for an error; empty if no pattern matches."""
     text = str(error)
     return next((step for pattern, step in steps.items() if re.search(pattern, text)), "")

@@ -81,6 +81,19 @@ def following(state: RouteState, version: int, source: SourceTable, state_path: 
     return further.having_read(version - 1, source.log.committed_at(version - 1))
 
 
+def check_bootstrapped(state: RouteState) -> None:
+    """Raise ``RouteHaltError`` before the bootstrap is done. It never is if its sweep waits for an operator."""
+    if state.phase != "bootstrapping":
+        return
+    next_step = "Wait for it, then repeat the command."
+    if state.snapshot_loaded and state.epoch > 1:
+        next_step = (
+            "The snapshot is loaded, and orphans are not deleted yet. If the route is halted because they are too many, and they "
+            f"may go, run: cdf-replicator resync {state.route} --yes. Otherwise wait. Then repeat the command."
+        )
+    raise RouteHaltError("bad_request", "The bootstrap is not finished.", next_step)
+
+
 def replayed(
     route: Route,
     state: RouteState,
@@ -93,8 +106,7 @@ def replayed(
 
     The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
     """
-    if state.phase == "bootstrapping":
-        raise RouteHaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
+    check_bootstrapped(state)
     source.check_range(version)
     delivered = max(state.held_version, delivered_version(state, state_path))
     claim = sink.read_claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))

@@ -150,10 +150,7 @@ class CommandExecutor:
         state = start_position.resolve(
             self.context.route, source, sink, self.context.state_store, self.dead_letters, share=self._share
         )
-        if state.phase == "bootstrapping":
-            raise RouteHaltError(
-                "bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command."
-            )
+        generation.check_bootstrapped(state)
         return state
 
     def _count_letters(self, command: Command) -> int:

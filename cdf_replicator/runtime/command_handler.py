@@ -45,17 +45,16 @@ class CommandHandler:
         """Execute a command, or write the state from which the stream then executes it.
 
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
-        the state path is not writable; the caller then repeats the command. A replay or a resync replaces the run's
-        ``requested_start_version``, also after a restart with the same arguments.
+        the state path is not writable; the command then stays in the queue, and the caller repeats it. A replay or a resync
+        replaces the run's ``requested_start_version``, also after a restart with the same arguments.
         """
+        requests = self.context.state_store.requests
         self.context.report.event(f"{command.kind} requested")
         if command.kind in ("pause", "resume"):
             self._set_paused(command)
             return False
         changes_stream = command.kind in ("replay", "resync")
         by_stream = changes_stream and command.ending_version is None
-        if changes_stream:
-            self._note = ""
         try:
             selected = self.executor.check(command)
             for attempt in self._retrying(command):
@@ -63,19 +62,18 @@ class CommandHandler:
                     message = self.executor.execute(command, selected)
                     if changes_stream:
                         self.executor.record_start_version(requested_start_version)
-                    if by_stream:
-                        self._note = message
-                    else:
-                        self._answer(command, CommandStatus("done", message, 1.0))
-        except Exception as error:  # noqa: BLE001 - the answer reports any error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the answer reports any error
             why = self._why(error, command)
             self.context.report.warning(f"{command.kind} refused: {why}")
-            self._answer(command, CommandStatus("failed", why))
+            answer(requests, command.id, CommandStatus("failed", why))
             return False
-        finally:
-            complete(self.context.state_store.requests, command.id)
+        if by_stream:
+            complete(requests, command.id)
+        else:
+            answer(requests, command.id, CommandStatus("done", message, 1.0))
         self.context.report.restarted("request")
         if by_stream:
+            self._note = message
             self._activate(command)
         return changes_stream
 
@@ -90,7 +88,7 @@ class CommandHandler:
         self.answer(CommandStatus("failed", f"a later {command.kind} took its place"))
         self._active, self._target_version, self._reported = command, None, None
 
-    def _why(self, error: Exception, command: Command | None = None) -> str:
+    def _why(self, error: BaseException, command: Command | None = None) -> str:
         if is_spark_exit(self.context.spark, error):
             return "Spark has ended, and the service ends. Repeat the command once it has started."
         decision = classify_error(error, route=self.context.route.name)
@@ -160,6 +158,3 @@ class CommandHandler:
             for command_id, status in list(self._unwritten.items()):
                 write_status(self.context.state_store.requests, command_id, status)
                 del self._unwritten[command_id]
-
-    def _answer(self, command: Command, status: CommandStatus) -> None:
-        write_status(self.context.state_store.requests, command.id, status)

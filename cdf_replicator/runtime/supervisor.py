@@ -153,9 +153,8 @@ class Supervisor:
     def _taken_over(self, root: StoragePath, url: str | None) -> Lease | None:
         """Wait for the lease and read the configuration again, since the former holder may have reloaded it."""
         lease = Lease.wait(root, self._on_standby, self._wait_or_stop, url)
-        found = self._configuration.read() if lease is not None else None
-        if isinstance(found, Reload) and found.settings != self._settings:
-            self._configuration.adopt(found)
+        if lease is not None:
+            self._configuration.refresh()
         return lease
 
     def _wait_or_stop(self, seconds: float) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
 
 CommandKind = Literal["replay", "resync", "redrive", "discard", "repair", "pause", "resume", "reload"]
+SWITCHES: Final = ("pause", "resume")
 _COMMAND: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 KEPT_SECONDS: Final = 86_400
@@ -120,6 +121,13 @@ def answer(folder: StoragePath, command_id: str, status: CommandStatus) -> None:
     """Write the last status of a command and remove the command."""
     write_status(folder, command_id, status)
     complete(folder, command_id)
+
+
+def supersede(folder: StoragePath, command: Command) -> None:
+    """Answer older commands to pause or resume the same route as failed, which a later service would execute after this one."""
+    for older in pending(folder):
+        if older.kind in SWITCHES and older.route == command.route and older.at < command.at:
+            answer(folder, older.id, CommandStatus("failed", f"a later {command.kind} took its place"))
 
 
 def write_status(folder: StoragePath, command_id: str, progress: CommandStatus) -> None:

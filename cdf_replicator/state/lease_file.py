@@ -43,15 +43,20 @@ def create(path: StoragePath, text: str) -> LeaseFile | None:
 
 
 def read_holder(path: StoragePath) -> dict[str, Any] | None:
-    """Return host, pid, since and url of the holder, or an empty dict if they can't be read; None if it has ended."""
+    """Return host, pid, since and url of the holder, or an empty dict if this process may not read them; None if it has ended.
+
+    Raise ``OSError`` if the storage fails: that is no sign that the holder has ended.
+    """
     if not isinstance(path, LocalPath):
         with suppress(FileNotFoundError):  # not written as a whole yet, or removed by the next holder
             return _parsed(path.read_text("utf-8"))
         return {}
     try:
         file = path.open(encoding="utf-8")
-    except OSError:
+    except FileNotFoundError:
         return None
+    except PermissionError:  # another user's
+        return {}
     with file:
         return None if _locked(file, fcntl.LOCK_SH) else _parsed(file.read())
 

@@ -71,7 +71,11 @@ def withdraw(root: StoragePath, token: int) -> None:
 def find(root: LocalPath) -> ServiceRecord:
     """Return the record of the lease holder; raise ``NoServiceError``."""
     found = _read(root)
-    if not lease.is_held(root, found.lease):
+    try:
+        held = lease.is_held(root, found.lease)
+    except OSError as error:
+        raise NoServiceError(f"the lease of the state path can't be read ({error})") from error
+    if not held:
         raise NoServiceError("no service holds the lease of the state path")
     if found.host != socket.gethostname():
         raise NoServiceError(f"the service runs on another host ({found.host})")

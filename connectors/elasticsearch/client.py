@@ -16,7 +16,7 @@ import elastic_transport
 import orjson
 from elastic_transport.client_utils import url_to_node_config
 
-from connectors.elasticsearch.dialect import DIALECTS
+from connectors.elasticsearch.dialect import DIALECTS, OLDER
 from connectors.elasticsearch.node import ProbedNode
 from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
 
@@ -187,10 +187,12 @@ class Cluster:
         if reply.status == TOO_MANY or reply.status >= SERVER_ERROR or reply.status in {UNAUTHORISED, FORBIDDEN}:
             raise refusal(reply, f"GET {this.who}")
         if not reply.genuine:
-            raise PermanentError(
-                f"the answer (HTTP {reply.status}) does not come from {this.product}.",
-                f"Set HOSTS to the HTTP port of {this.product} {this.oldest} or later.",
+            found = (
+                f"the answer (HTTP {reply.status}) does not come from {this.product} {this.oldest} or later: {reason!r}"
             )
+            if OLDER.match(reply.body):
+                raise PermanentError(f"{found}.", "Set HOSTS to its HTTP port.")
+            raise RetryableError("unavailable", f"{found}; if this error persists, set HOSTS to its HTTP port")
         if kind == "media_type_header_exception":
             raise PermanentError(f"this {this.product} is older than {this.oldest}: {reason}.", "Upgrade it.")
 

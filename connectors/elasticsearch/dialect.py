@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OLDER: Final = re.compile(rb'\s*\{.*("root_cause":|"user_?name":|no handler found for uri )', re.DOTALL)
+"""Matches the answer to ``who`` of a version, of either product, that does not name itself in a header."""
 LONGEST_TERM: Final = 4096  # characters; Lucene refuses terms above 32766 bytes
 
 

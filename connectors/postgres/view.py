@@ -32,10 +32,9 @@ PARTS: Final = 4
 PAGE: Final = 2000
 BLOCKS_SWEPT: Final = 1000
 
-COUNT: Final = (
-    "SELECT count(*), count(*) FILTER (WHERE coalesce({guard}, 0) < {below}), greatest(max({guard}), "
-    "(SELECT max({guard}) FROM {tombstones}), 0) FROM {table}"
-)
+COUNT: Final = "SELECT count(*), count(*) FILTER (WHERE coalesce({held}, 0) < {below}), greatest(max({held}), {deleted}, 0) FROM {table}"
+DELETED: Final = "(SELECT max({guard}) FROM {tombstones})"
+NO_GUARD: Final = SQL("NULL::bigint")
 SWEEP: Final = (
     "WITH gone AS (DELETE FROM {table} t WHERE {blocks} AND coalesce({guard}, 0) < {below} RETURNING {keys}) "
     "INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT *, {below} - 1 FROM gone "
@@ -133,11 +132,17 @@ def opened(database: Database, target: Target) -> Iterator[TableView]:
 
 
 def count(database: Database, target: Target, below_guard: int) -> EntryCount:
-    """Count rows and orphans, and find the highest guard, tombstones included."""
+    """Count rows and orphans, and find the highest guard, tombstones included.
+
+    A table of a user has neither guards nor tombstones before the first start of the route.
+    """
     with database.transaction(bounded=False) as cursor:
-        if held_columns(cursor, target) is None:
+        held = held_columns(cursor, target)
+        if held is None:
             return EntryCount()
-        cursor.execute(target.query(COUNT, below=Literal(below_guard)))
+        guard = Identifier(GUARD_COLUMN) if GUARD_COLUMN in held else NO_GUARD
+        deleted = target.query(DELETED) if held_columns(cursor, target, target.tombstones) else NO_GUARD
+        cursor.execute(target.query(COUNT, below=Literal(below_guard), held=guard, deleted=deleted))
         return EntryCount(*(cursor.fetchone() or ()))
 
 

@@ -32,7 +32,7 @@ class Selection:
 
     Args:
         tables: Slugs of the source tables to follow; empty follows all.
-        starting_versions: First commit version by table slug; that of None is for every other table, including a table that a reload adds.
+        starting_versions: First commit version by table slug; that of None is for every other table, also if a reload adds it.
     """
 
     tables: frozenset[str] = frozenset()
@@ -94,6 +94,12 @@ class Configuration:
             self._board.event("reload refused: the configuration is wrong, and nothing changed; see the log")
             self._board.reloaded(successful=False)
         return refusal
+
+    def refresh(self) -> None:
+        """Read the configuration again, and put it in force if it differs or the last reload has failed."""
+        found, last = self.read(), self._board.snapshot().service.reloads
+        if isinstance(found, Reload) and (found.settings != self.settings or not last.successful):
+            self.adopt(found)
 
     def adopt(self, reload: Reload) -> None:
         """Put a configuration in force."""

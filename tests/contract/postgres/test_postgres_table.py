@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from connectors import PermanentError, Watermark, guard_of
+from connectors import EntryCount, PermanentError, Watermark, guard_of
 from connectors.change import DELETES
 from connectors.rendering import key_text
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
@@ -325,6 +325,21 @@ def test_key_with_a_collation_that_merges_keys_is_refused(sink, db, route):
         sink.prepare(SCHEMA, route)
     db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE text COLLATE "C"')
     sink.prepare(SCHEMA, route)
+
+
+def test_rows_are_counted_without_guards_and_without_tombstones(sink, deliver, db, route):
+    """As before the first start of a route into a table of the user, or into a copy of another table of the service."""
+    db(f'CREATE TABLE "{route.table}" (id text PRIMARY KEY, name text)')
+    db(f"INSERT INTO \"{route.table}\" VALUES ('a', 'their own'), ('b', 'their own')")
+    below = guard_of(1, 0, upsert=False)
+    assert sink.count_entries(route, below) == EntryCount(total=2, orphans=2, highest=0)
+    assert "_cdf_guard" not in db.types(route.table), "a count changes nothing"
+    sink.prepare(SCHEMA, route)
+    assert sink.count_entries(route, below) == EntryCount(total=2, orphans=2, highest=0)
+    deliver(route, upsert("a", 1))
+    db(f'DROP TABLE "{route.table}__cdf_deleted"')
+    highest = guard_of(1, 1, upsert=True)
+    assert sink.count_entries(route, below) == EntryCount(total=2, orphans=1, highest=highest)
 
 
 def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):

@@ -15,14 +15,28 @@ from cdf_replicator.settings import load
 from cdf_replicator.settings.loader import StateSettings
 from cdf_replicator.settings.models import Log, Spark
 from cdf_replicator.state import lease
-from cdf_replicator.state.command_queue import Command, CommandStatus, accept, enqueue, pending, write_status
+from cdf_replicator.state.command_queue import (
+    Command,
+    CommandStatus,
+    accept,
+    enqueue,
+    pending,
+    read_status,
+    write_status,
+)
 from cdf_replicator.state.command_queue import answer as respond
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from typing import Literal
+
+    from cdf_replicator.state.command_queue import CommandKind
+
+    State = Literal["done", "failed"]
 
 GIVEN = {
     "CDF_TABLES__ORDERS__PATH": "/lake/orders",
@@ -141,3 +155,62 @@ def test_command_that_an_ended_service_has_accepted_stays_in_the_queue(tmp_path:
     why = "the service continues it after a restart" if accepted else "no service accepted it; repeat the command"
     assert why in logged[-1]["why"]
     assert pending(store.requests) == ([command] if kept else [])
+
+
+@pytest.mark.parametrize(("kind", "older"), [("pause", "resume"), ("resume", "pause")])
+def test_older_command_in_the_queue_does_not_undo_a_pause(tmp_path: Path, kind: CommandKind, older: CommandKind):
+    store = StateStore.open(LocalPath(tmp_path))
+    settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+    store.set_paused("orders_cache", paused=older == "pause")
+    former = Command(older, "orders_cache")
+    others = [
+        Command(older, "stock_cache"),
+        Command("resync", "orders_cache"),
+        Command(older, "orders_cache", at=2**40),
+    ]
+    for command in (former, *others):
+        enqueue(store.requests, command)
+    accept(store.requests, former)
+    assert submit.set_paused(settings, [Command(kind, "orders_cache")]) == 0
+    assert pending(store.requests) == others
+    assert read_status(store.requests, former.id) == CommandStatus("failed", f"a later {kind} took its place")
+    assert store.is_paused("orders_cache") is (kind == "pause")
+
+
+@pytest.mark.parametrize(
+    ("answers", "stream", "code"),
+    [
+        (["done", "done"], 75, 0),
+        (["done", "done"], 1, 0),
+        (["done", "failed"], 75, 75),
+        (["done", "failed"], 0, 1),
+        (["done", None], 78, 78),
+        (["done", None], 0, 1),
+    ],
+)
+def test_exit_code_is_of_the_commands_and_not_of_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Sequence[State | None], stream: int, code: int
+):
+    class Alone:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.requests = StateStore(LocalPath(tmp_path)).requests
+
+        def run(self) -> int:
+            for command, answer in zip(pending(self.requests), answers, strict=True):
+                if answer is not None:
+                    respond(self.requests, command.id, CommandStatus(answer, "of the command"))
+            return stream
+
+    monkeypatch.setattr("cdf_replicator.runtime.supervisor.Supervisor", Alone)
+    settings = load(
+        {
+            **GIVEN,
+            "CDF_STATE_PATH": str(tmp_path),
+            "CDF_TABLES__STOCK__PATH": "/lake/stock",
+            "CDF_TABLES__STOCK__KEYS": "id",
+            "CDF_TABLES__STOCK__SINKS": "cache",
+        }
+    )
+    commands = [Command("discard", "orders_cache"), Command("discard", "stock_cache")]
+    assert submit.execute(settings, commands, "", yes=True) == code
+    assert list((tmp_path / "requests").iterdir()) == []

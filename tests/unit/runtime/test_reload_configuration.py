@@ -177,3 +177,6 @@ def test_standby_takes_over_with_the_configuration_that_the_holder_reloaded(cont
     supervisor._taken_over(root, None).release()
     assert set(supervisor._configuration.routes) == {"orders_cache"}
     assert counted(supervisor.board) == (1, 1, False)
+    content(tables=["orders"])
+    supervisor._taken_over(root, None).release()
+    assert counted(supervisor.board) == (2, 1, True), "the file is right again, and nothing differs"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +14,18 @@ from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
+from cdf_replicator.state.command_queue import (
+    Command,
+    CommandStatus,
+    accept,
+    answer_interrupted,
+    enqueue,
+    pending,
+    read_status,
+)
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
-from connectors import RetryableError
+from connectors import PermanentError, RetryableError
 
 EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
 CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:")
@@ -104,3 +116,67 @@ def test_exit_of_a_sink_halts_its_route_alone(runner, monkeypatch):
     runner.join(30)
     assert [(decision.action, decision.message) for decision in decisions] == [("halt", "SystemExit: 3")]
     assert runner.fault == ""
+
+
+@pytest.fixture
+def commanded(runner, monkeypatch):
+    """Return a function that executes a command with the given effect; it returns whether the stream changes."""
+    monkeypatch.setattr("cdf_replicator.runtime.command_handler.is_spark_exit", lambda *_: False)
+    handler = runner._handler
+
+    def run(command, execute):
+        record = handler.executor.record_start_version
+        handler.executor = SimpleNamespace(
+            check=lambda _: 1, execute=lambda *_: execute(), record_start_version=record, abandon_replay=None
+        )
+        return handler.handle(command, None)
+
+    run.requests = handler.context.state_store.requests
+    return run
+
+
+def fails():
+    raise PermanentError("the index is closed")
+
+
+@pytest.mark.parametrize("execute", [lambda: "2 delivered", fails])
+@pytest.mark.parametrize("kind", ["redrive", "discard", "repair"])
+def test_command_whose_answer_cannot_be_written_stays_in_the_queue(commanded, monkeypatch, kind, execute):
+    command = Command(kind, "orders_audit", identities=("1",))
+    enqueue(commanded.requests, command)
+    accept(commanded.requests, command)
+
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as context:
+        context.setattr(LocalPath, "replace_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            commanded(command, execute)
+    assert [each.id for each in pending(commanded.requests)] == [command.id]
+    answer_interrupted(commanded.requests)  # the next start
+    assert read_status(commanded.requests, command.id) == CommandStatus("running", "accepted")
+    assert commanded(command, execute) is False
+    assert pending(commanded.requests) == []
+    assert read_status(commanded.requests, command.id).state == ("failed" if execute is fails else "done")
+
+
+@pytest.mark.parametrize(("last", "answered"), [(None, "running"), (3, "done")])
+def test_executed_replay_leaves_the_queue(commanded, last, answered):
+    command = Command("replay", "orders_audit", starting_version=2, ending_version=last)
+    enqueue(commanded.requests, command)
+    accept(commanded.requests, command)
+    assert commanded(command, lambda: "") is True
+    assert pending(commanded.requests) == []
+    assert read_status(commanded.requests, command.id).state == answered
+
+
+def test_exit_of_a_sink_during_a_command_is_its_answer(commanded):
+    def exits():
+        raise SystemExit(3)
+
+    command = Command("redrive", "orders_audit")
+    enqueue(commanded.requests, command)
+    assert commanded(command, exits) is False
+    assert pending(commanded.requests) == []
+    assert read_status(commanded.requests, command.id).message.startswith("SystemExit: 3")

@@ -18,9 +18,18 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from cdf_replicator.errors.exceptions import LeaseLostError
-from cdf_replicator.state.lease import LOOK_SECONDS, SILENT_SECONDS, HeartbeatMonitor, Lease, LeaseHeldError, holder
+from cdf_replicator.state.lease import (
+    LOOK_SECONDS,
+    SILENT_SECONDS,
+    HeartbeatMonitor,
+    Lease,
+    LeaseHeldError,
+    holder,
+    is_held,
+)
 from cdf_replicator.state.lease_file import TOUCH_SECONDS, LocalLeaseFile
 from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.support.waiting import until
 
@@ -126,6 +135,42 @@ def test_empty_lease_file_counts_as_a_lease(tmp_path):
     mark(tmp_path, lease).write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
         Lease.acquire(tmp_path)
+    lease.release()
+
+
+def failing_read(monkeypatch, number):
+    """Let the storage refuse to open a lease."""
+    opened = LocalPath.open
+
+    def refused(path, mode="r", **options):
+        if path.parent.name == "leases" and mode == "r":
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, mode, **options)
+
+    monkeypatch.setattr(LocalPath, "open", refused)
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ETIMEDOUT, errno.EIO, errno.EMFILE])
+def test_failed_read_of_the_lease_is_no_end_of_its_holder(tmp_path, monkeypatch, number):
+    lease = Lease.acquire(tmp_path)
+    with monkeypatch.context() as context:
+        failing_read(context, number)
+        for read in (Lease.acquire, holder, lambda root: is_held(root, lease.token)):
+            with pytest.raises(OSError, match=os.strerror(number)):
+                read(tmp_path)
+        assert waited(tmp_path, Clock(ends=10.0)) == (None, [])
+    assert lease.held
+    lease.release()
+
+
+def test_lease_that_this_user_may_not_read_is_held(tmp_path, monkeypatch):
+    lease = Lease.acquire(tmp_path)
+    with monkeypatch.context() as context:
+        failing_read(context, errno.EACCES)
+        assert holder(tmp_path) == {}
+        with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
+            Lease.acquire(tmp_path)
+    assert lease.held
     lease.release()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import stat
 from dataclasses import replace
@@ -39,6 +41,19 @@ def test_record_is_found_while_the_lease_is_held(tmp_path):
 def test_record_of_an_earlier_holder_is_void(tmp_path, record):
     publish(tmp_path, replace(record, lease=record.lease - 1))
     with pytest.raises(NoServiceError, match="no service holds the lease"):
+        find(tmp_path)
+
+
+def test_lease_that_cannot_be_read_is_reported(tmp_path, record, monkeypatch):
+    publish(tmp_path, record)
+
+    def fails(root, token):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr("cdf_replicator.state.lease.is_held", fails)
+    with pytest.raises(
+        NoServiceError, match=f"the lease of the state path can't be read .*{os.strerror(errno.ESTALE)}"
+    ):
         find(tmp_path)
 
 

@@ -5,8 +5,11 @@ import json
 import pytest
 
 from connectors import PermanentError, RetryableError
-from connectors.elasticsearch.client import Reply, refusal
+from connectors.elasticsearch.client import Cluster, Reply, refusal
 from connectors.elasticsearch.dialect import ELASTICSEARCH, OPENSEARCH
+from connectors.elasticsearch.settings import ElasticsearchSettings, OpenSearchSettings
+
+SETTINGS = {"elasticsearch": ElasticsearchSettings, "opensearch": OpenSearchSettings}
 
 PRODUCT = {"x-elastic-product": "Elasticsearch"}
 
@@ -103,3 +106,49 @@ def test_refused_credentials_name_the_product():
     assert error.reason == (
         "OpenSearch refused the credentials (GET /_plugins/_security/authinfo: HTTP 401 Unauthorized)."
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, '<html>maintenance <input name="username"></html>'),
+        (302, ""),
+        (404, "default backend - 404"),
+        (404, '{"message": "no Route matched with those values"}'),
+        (404, '{"timestamp": "2026-11-28", "status": 404, "error": "Not Found", "path": "/_security/_authenticate"}'),
+    ],
+)
+@pytest.mark.parametrize("sink", ["elasticsearch", "opensearch"])
+def test_answer_of_a_proxy_at_the_start_is_temporary(monkeypatch, sink, status, body):
+    cluster = cluster_that_answers(monkeypatch, sink, status, {}, body)
+    with pytest.raises(RetryableError, match=rf"HTTP {status}.* does not come from .* set HOSTS") as caught:
+        cluster.check()
+    assert caught.value.reason == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("sink", "status", "body"),
+    [
+        ("elasticsearch", 200, '{"username":"elastic","roles":["superuser"]}'),  # 7.10
+        ("opensearch", 200, '{"user":"User [name=admin]","user_name":"admin"}'),  # 2.19
+        ("opensearch", 400, '{"error":"no handler found for uri [/_plugins/_security/authinfo] and method [GET]"}'),
+        ("elasticsearch", 405, '{"error":{"root_cause":[{"type":"x"}],"type":"x","reason":"y"},"status":405}'),
+    ],
+)
+def test_version_that_does_not_name_itself_is_permanent(monkeypatch, sink, status, body):
+    cluster = cluster_that_answers(monkeypatch, sink, status, {}, body)
+    with pytest.raises(PermanentError, match=rf"HTTP {status}.* does not come from .* or later") as caught:
+        cluster.check()
+    assert "HOSTS" in caught.value.hint
+
+
+def test_other_product_is_permanent(monkeypatch):
+    cluster = cluster_that_answers(monkeypatch, "opensearch", 404, PRODUCT, "{}")
+    with pytest.raises(PermanentError, match="this is Elasticsearch, and the sink has TYPE=opensearch"):
+        cluster.check()
+
+
+def cluster_that_answers(monkeypatch, sink, status, headers, body):
+    cluster = Cluster(SETTINGS[sink](type=sink, hosts=["http://127.0.0.1:9200"]))
+    monkeypatch.setattr(cluster, "send", lambda *_, **__: Reply(cluster.dialect, status, headers, body.encode()))
+    return cluster
