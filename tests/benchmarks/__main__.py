@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks [--only elasticsearch,latency] [--smoke] [--rounds 3] [--json FILE]
 
-Parts that are not selected keep their results in the file.
+Parts that are not selected keep their results in the file. Without ``--only``, so do the parts that were measured on the
+committed code before: a run that was interrupted continues.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import typer
 
 from tests.benchmarks import contests, measures, works
 from tests.benchmarks.contest import hold
-from tests.benchmarks.kept import Kept
+from tests.benchmarks.kept import Kept, measured_code
 from tests.benchmarks.report import show
 from tests.benchmarks.scale import FULL, SMOKE
 from tests.benchmarks.targets import check_targets
@@ -25,13 +26,13 @@ PARTS = (*contests.PARTS, *measures.PARTS)
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Parts, comma separated.")] = ",".join(PARTS),
+    only: Annotated[str, typer.Option(help="Parts, comma separated; none: all not yet measured on this code.")] = "",
     smoke: Annotated[bool, typer.Option(help="As little as shows that it works; no targets.")] = False,
     rows: Annotated[int, typer.Option(help="Of the two large works; 0: as many as there should be.")] = 0,
     rounds: Annotated[int, typer.Option(help="Of each contest; 0: as many as there should be.")] = 0,
     kept: Annotated[Path | None, typer.Option("--json", help="Where the results are kept.")] = None,
 ) -> None:
-    parts = only.split(",")
+    parts = only.split(",") if only else [*PARTS]
     if unknown := set(parts) - set(PARTS):
         raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     scale = SMOKE if smoke else FULL
@@ -39,7 +40,9 @@ def main(
         service.SPARK_CONF.update(service.SHORT_LIVED)
     scale = dataclasses.replace(scale, rows=rows or scale.rows, rounds=rounds or scale.rounds)
     kept = kept or works.FOLDER / ("smoke.json" if smoke else f"results-{scale.rows}.json")
-    results = Kept.read(kept)
+    results, code = Kept.read(kept), "" if smoke or rounds else measured_code()
+    if not only:
+        parts = results.left(PARTS, code)
     contested = [part for part in contests.PARTS if part in parts]
     if contested:
         with contests.session() as spark:
@@ -47,8 +50,10 @@ def main(
                 for contest in contests.PARTS[part](spark, scale):
                     results.add(hold(contest, scale.rounds, print, warm_up=scale.warm_up))
                     results.write(kept)
+                results.code[part] = code
+                results.write(kept)
     for part in (part for part in measures.PARTS if part in parts):
-        results.measured(part, *measures.PARTS[part](scale, print))
+        results.measured(part, *measures.PARTS[part](scale, print), code)
         results.write(kept)
     show(results.contests, [] if smoke else check_targets(results.contests, results.values))
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.benchmarks.arm import Arm, Contest, Sample
 from tests.benchmarks.contest import Result, hold
+from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import summary
 from tests.benchmarks.targets import EFFORTS, LIMITS, TARGETS, check_targets
 
@@ -29,6 +30,16 @@ def test_ratio_is_the_ratio_of_the_medians():
 @pytest.mark.parametrize("control", [89, 111])
 def test_control_with_a_large_deviation_forbids_every_ratio(control):
     assert result(control).ratio("ours", "pipeline.set") is None
+
+
+def test_parts_of_the_same_code_are_kept_and_others_are_measured(tmp_path):
+    file, results = tmp_path / "results.json", Kept()
+    results.measured("idle", {}, {}, "one")
+    results.measured("start", {}, {}, "")  # not committed
+    results.write(file)
+    results = Kept.read(file)
+    assert results.left(("idle", "start", "many"), "one") == ["start", "many"]
+    assert results.left(("idle", "start"), "two") == results.left(("idle", "start"), "") == ["idle", "start"]
 
 
 def test_every_arm_runs_once_a_round_and_the_first_one_twice():
