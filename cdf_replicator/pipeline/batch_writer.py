@@ -80,10 +80,10 @@ class BatchWriter:
         given = shaped(frame)
         counted = given if observation is None else given.observe(observation, *_counts())
         selected = change_frame.reduced(self._drop_unused_rows(counted, batch), self.sink, batch)
-        several = [] if doubled is None else several_rows(shaped(frame), doubled)
-        clock.append(time.monotonic())
         outcome, delivered, interrupted = DeliveryResult(), False, False
         try:
+            several = [] if doubled is None else several_rows(shaped(frame), doubled)
+            clock.append(time.monotonic())
             outcome = self._delivered(selected, several, batch, snapshot_version)
             clock.append(time.monotonic())
             self.report.requests(outcome)
@@ -98,7 +98,7 @@ class BatchWriter:
             delivered = True
         except Exception as error:
             interrupted = classify_error(error, route=self.route.name).reason == INTERRUPTED
-            if (joined := self.dimensions.read_failure(error)) is not None:
+            if (joined := self.dimensions.read_failure(error, batch.table_id)) is not None:
                 raise joined from error
             raise
         finally:

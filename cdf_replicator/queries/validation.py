@@ -155,6 +155,8 @@ def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity
         raised = "or raise CDF_DELIVERY__MAX_REJECTED_SHARE"
         return f"The first load would halt: too many rows are refused. {correct}, {raised}.", "error"
     kept = "The first load keeps each of their rows as a dead letter (duplicate_key), and the sink lacks these keys."
+    if route.filter_is_joined:
+        kept = "The first load keeps the rows of a key as dead letters (duplicate_key) only if several of them pass the filter."
     return f"{kept} {correct} if that is not intended.", "warning"
 
 

@@ -198,7 +198,7 @@ class RouteRunner:
             self._report.failed(decision, detail=error)
         if decision.from_sink and decision.action != "halt":
             self._report.sink_down(decision)
-        if decision.reason == UNKNOWN_SPARK_ERROR:
+        if decision.reason == UNKNOWN_SPARK_ERROR and self._same_failures <= decision.max_failures:
             clear_delta_cache(self._context.spark)
         if decision.action == "retry_then_halt" and self._same_failures >= decision.max_failures:
             decision = replace(decision, action="halt")

@@ -68,9 +68,12 @@ class Dimensions:
         snapshots = [table.pinned() for table in self._tables]
         return lambda frame: _joined(frame, self._route, snapshots)
 
-    def read_failure(self, error: Exception) -> EnrichmentError | None:
-        """Return the error of the dimension whose file a write could not read; None if the write failed otherwise."""
-        return next((table.classified(error) for table in self._tables if table.has_file_of(error)), None)
+    def read_failure(self, error: Exception, source_id: str) -> EnrichmentError | None:
+        """Return the error of the dimension whose file a write could not read; None if the write failed otherwise.
+
+        A table that is joined with itself, which has the table id ``source_id``, counts as the source table.
+        """
+        return next((table.classified(error) for table in self._tables if table.has_file_of(error, source_id)), None)
 
 
 @dataclass(slots=True)
@@ -104,9 +107,9 @@ class DimensionTable:
             self._checked = newest
         return snapshot
 
-    def has_file_of(self, error: Exception) -> bool:
-        """Return whether Spark could not read a file of this table. A table joined with itself counts as the source table."""
-        if self._table is None or self.dimension.location == self.route.source.location:
+    def has_file_of(self, error: Exception, source_id: str) -> bool:
+        """Return whether Spark could not read a file of this table, which is not the source table."""
+        if self._table is None or self._table.metadata.table_id == source_id:
             return False
         return f"{READ_ERROR}{self._table.location}/" in unquote(str(error))
 

@@ -40,7 +40,7 @@ def main(
         service.SPARK_CONF.update(service.SHORT_LIVED)
     scale = dataclasses.replace(scale, rows=rows or scale.rows, rounds=rounds or scale.rounds)
     kept = kept or works.FOLDER / ("smoke.json" if smoke else f"results-{scale.rows}.json")
-    results, code = Kept.read(kept), "" if smoke or rounds else measured_code()
+    results, code = Kept.read(kept), "" if smoke or rows or rounds else measured_code()
     if not only:
         parts = results.left(PARTS, code)
     contested = [part for part in contests.PARTS if part in parts]

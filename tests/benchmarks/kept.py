@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-MEASURED = ("cdf_replicator", "connectors", "tests/benchmarks", "pyproject.toml")
+MEASURED = ("cdf_replicator", "connectors", "deploy/local", "tests/benchmarks", "tests/support", "pyproject.toml")
 """Paths of the code on which the results depend."""
 
 

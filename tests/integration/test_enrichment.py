@@ -283,7 +283,8 @@ def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monk
 
 
 def test_joined_file_that_vanishes_during_a_write_is_waited_for(world, carriers, monkeypatch):
-    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    """The first action of the load that reads it is the search for rows that share a key."""
+    world.create(COLUMNS, rows=["(1, 'AA', 1)", "(9, 'AA', 1)", "(9, 'AA', 1)"])
     home, away, join = world.folder / "carriers", world.folder / "away", Dimensions.snapshot_join
     away.mkdir()
     writes = []

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.route_factory import RouteFactory
@@ -77,6 +80,16 @@ def test_permanent_schema_change_halts_at_the_third_failure(runner):
     halted = goes_on(runner, CHANGED)
     assert (halted.action, halted.reason) == ("halt", "schema_change")
     assert "resync orders_audit" in halted.remedy
+
+
+def test_waiting_route_clears_the_cache_of_all_routes_a_few_times(runner, monkeypatch):
+    """As a route whose joined table can't be read: it never halts."""
+    cleared = []
+    monkeypatch.setattr("cdf_replicator.runtime.route_runner.clear_delta_cache", cleared.append)
+    unknown = replace(classify_error(PySparkException("[SOME_SPARK_ERROR]"), route="orders_audit"), action="wait")
+    assert unknown.reason == UNKNOWN_SPARK_ERROR
+    assert [runner.handle_failure(unknown, RuntimeError()) for _ in range(9)] == [True] * 9
+    assert len(cleared) == unknown.max_failures == 5
 
 
 def test_failures_of_another_cause_do_not_count_towards_a_halt(runner):

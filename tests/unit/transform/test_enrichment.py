@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -63,11 +62,11 @@ def test_file_of_a_joined_table_is_found_in_an_error(
 ) -> None:
     text = f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {file}. File does not exist."
     error = PySparkException(f"{text}\n+- Location: PreparedDeltaFileIndex [s3a://lake/carriers]")
-    assert not carriers.has_file_of(error), "the route has not opened the table"
-    carriers._table = SimpleNamespace(location=location)  # type: ignore[assignment]
-    assert carriers.has_file_of(error) == has_file
-    carriers.dimension = replace(carriers.dimension, path="s3a://lake/orders")
-    assert not carriers.has_file_of(error), "a table joined with itself"
+    assert not carriers.has_file_of(error, "orders"), "the route has not opened the table"
+    metadata = SimpleNamespace(table_id="carriers")
+    carriers._table = SimpleNamespace(location=location, metadata=metadata)  # type: ignore[assignment]
+    assert carriers.has_file_of(error, "orders") == has_file
+    assert not carriers.has_file_of(error, "carriers"), "a table joined with itself"
 
 
 def test_unsupported_joined_table_halts_with_the_next_step_of_its_error(carriers: DimensionTable) -> None:
