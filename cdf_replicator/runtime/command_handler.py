@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.runtime.command_executor import CommandExecutor
 
+CHANGES_STREAM: Final = ("replay", "resync")
 _TRIES: Final = 3
 """Attempts per command if an error may be temporary, since an operator waits for the answer."""
 
@@ -38,6 +39,8 @@ class CommandHandler:
     _note: str = field(default="", init=False)
     _reported: CommandStatus | None = field(default=None, init=False)
     """The newest status of the active command."""
+    _executed: dict[str, CommandStatus] = field(default_factory=dict, init=False)
+    """The answer to a command that the state path has not taken yet, by the command's id."""
     _unwritten: dict[str, CommandStatus] = field(default_factory=dict, init=False)
     """The newest status of each replay or resync that the state path has not taken yet, by the command's id."""
 
@@ -45,16 +48,34 @@ class CommandHandler:
         """Execute a command, or write the state from which the stream then executes it.
 
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
-        the state path is not writable; the command then stays in the queue, and the caller repeats it. A replay or a resync
-        replaces the run's ``requested_start_version``, also after a restart with the same arguments.
+        the state path is not writable; the command then stays in the queue, and the caller repeats it. An executed command is then
+        only answered. A replay or a resync replaces the run's ``requested_start_version``, also after a restart with the same
+        arguments.
         """
         requests = self.context.state_store.requests
-        self.context.report.event(f"{command.kind} requested")
-        if command.kind in ("pause", "resume"):
-            self._set_paused(command)
+        if command.id not in self._executed:
+            self.context.report.event(f"{command.kind} requested")
+            if command.kind in ("pause", "resume"):
+                self._set_paused(command)
+                return False
+            self._executed[command.id] = self._execute(command, requested_start_version)
+        status = self._executed[command.id]
+        if status.state == "running":
+            complete(requests, command.id)
+        else:
+            answer(requests, command.id, status)
+        del self._executed[command.id]
+        if status.state == "failed":
             return False
-        changes_stream = command.kind in ("replay", "resync")
-        by_stream = changes_stream and command.ending_version is None
+        self.context.report.restarted("request")
+        if status.state == "running":
+            self._note = status.message
+            self._activate(command)
+        return command.kind in CHANGES_STREAM
+
+    def _execute(self, command: Command, requested_start_version: int | None) -> CommandStatus:
+        """Return the answer to a command; ``running`` if the stream executes it from the state that was written."""
+        changes_stream = command.kind in CHANGES_STREAM
         try:
             selected = self.executor.check(command)
             for attempt in self._retrying(command):
@@ -65,17 +86,10 @@ class CommandHandler:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the answer reports any error
             why = self._why(error, command)
             self.context.report.warning(f"{command.kind} refused: {why}")
-            answer(requests, command.id, CommandStatus("failed", why))
-            return False
-        if by_stream:
-            complete(requests, command.id)
-        else:
-            answer(requests, command.id, CommandStatus("done", message, 1.0))
-        self.context.report.restarted("request")
-        if by_stream:
-            self._note = message
-            self._activate(command)
-        return changes_stream
+            return CommandStatus("failed", why)
+        if changes_stream and command.ending_version is None:
+            return CommandStatus("running", message)
+        return CommandStatus("done", message, 1.0)
 
     def _set_paused(self, command: Command) -> None:
         """Pause or resume the route; a running replay continues once the route does."""

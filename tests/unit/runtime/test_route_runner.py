@@ -149,7 +149,7 @@ def commanded(runner, monkeypatch):
 
 
 def fails():
-    raise PermanentError("the index is closed")
+    raise PermanentError("the index is closed.", "Open it.")
 
 
 @pytest.mark.parametrize("execute", [lambda: "2 delivered", fails])
@@ -162,16 +162,24 @@ def test_command_whose_answer_cannot_be_written_stays_in_the_queue(commanded, mo
     def full(path, text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
+    calls = []
+
+    def counted():
+        calls.append(command)
+        return execute()
+
     with monkeypatch.context() as context:
         context.setattr(LocalPath, "replace_text", full)
-        with pytest.raises(OSError, match="No space left"):
-            commanded(command, execute)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                commanded(command, counted)
     assert [each.id for each in pending(commanded.requests)] == [command.id]
     answer_interrupted(commanded.requests)  # the next start
     assert read_status(commanded.requests, command.id) == CommandStatus("running", "accepted")
-    assert commanded(command, execute) is False
+    assert commanded(command, counted) is False
     assert pending(commanded.requests) == []
     assert read_status(commanded.requests, command.id).state == ("failed" if execute is fails else "done")
+    assert len(calls) == 1, "an executed command is only answered"
 
 
 @pytest.mark.parametrize(("last", "answered"), [(None, "running"), (3, "done")])
