@@ -131,9 +131,8 @@ class CommandExecutor:
         # apply the schema rules of the stream: it may halt or leave out a column
         _, snapshot = target.reconcile(state, source, source.snapshot(version), first)
         state = target.prepare(state, snapshot.schema)
-        batch = replace(
-            target.batch(state, 0), request=f"{command.id}:{version}"
-        )  # repeated later, it writes other rows
+        # The command may be repeated when the table has other rows.
+        batch = replace(target.batch(state, 0), request=f"{command.id}:{version}")
         at = source.log.committed_at(version) or time.time()
         rows = change_frame.snapshot_frame(
             snapshot, self.context.route, epoch=state.epoch, version=version, committed_at=at

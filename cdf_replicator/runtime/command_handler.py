@@ -12,7 +12,7 @@ from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.spark.session import clear_delta_cache, is_spark_exit
-from cdf_replicator.state.command_queue import Command, CommandStatus, answer, complete, write_status
+from cdf_replicator.state.command_queue import SWITCHES, Command, CommandStatus, answer, complete, write_status
 
 if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
@@ -55,7 +55,7 @@ class CommandHandler:
         requests = self.context.state_store.requests
         if command.id not in self._executed:
             self.context.report.event(f"{command.kind} requested")
-            if command.kind in ("pause", "resume"):
+            if command.kind in SWITCHES:
                 self._set_paused(command)
                 return False
             self._executed[command.id] = self._execute(command, requested_start_version)

@@ -19,7 +19,7 @@ from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.errors.classifier import classify_error, clear_traceback_frames
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.spark.session import clear_delta_cache, is_spark_exit
-from cdf_replicator.state.command_queue import CommandStatus
+from cdf_replicator.state.command_queue import SWITCHES, CommandStatus
 from connectors import RetryableError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ POLL_SECONDS: Final = 2.0
 RELOADED: Final = (
     "a reload stopped the route: if it is still configured, it continues the command's work, see its status"
 )
-SHORT: Final = ("pause", "resume", "discard")
+SHORT: Final = (*SWITCHES, "discard")
 """Commands that write nothing to the target."""
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 

@@ -39,11 +39,9 @@ def merge(changes: DataFrame, batch: Batch, path: str, app: str, *, soft_delete:
         merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
     else:
         gone = f"change.deleted AND {not_older}"
-        if soft_delete:  # the delete of a request has no content, so that the row keeps its own
-            marked: dict[str, str | Column] = {HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(True)}
-            merge = merge.whenMatchedUpdate(gone, set=marked)
-        else:
-            merge = merge.whenMatchedDelete(gone)
+        # The delete of a request has no content, so that a row that is kept keeps its own.
+        marked: dict[str, str | Column] = {HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(True)}
+        merge = merge.whenMatchedUpdate(gone, set=marked) if soft_delete else merge.whenMatchedDelete(gone)
         merge = merge.whenMatchedUpdate(f"NOT change.deleted AND {not_older}", set=columns)
         merge = merge.whenNotMatchedInsert("NOT change.deleted", values=columns)
     done = merge.execute().first()

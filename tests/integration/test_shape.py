@@ -14,7 +14,7 @@ ROUTE = "CDF_ROUTES__ORDERS_FILES__"
 SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant, ts timestamp, at struct<x: int, y: int>"
 
 
-def judged(world, schema, **settings):
+def row_schema(world, schema, **settings):
     """Return the schema of the rows that a route with these settings delivers, or raise the error that would halt it."""
     world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
     world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
@@ -124,7 +124,7 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
     }
     for text, why in fickle.items():
         with pytest.raises(RouteHaltError) as caught:
-            judged(world, schema, filter=text)
+            row_schema(world, schema, filter=text)
         decision = caught.value.decision
         assert (decision.reason, why in decision.message) == ("bad_expression", True), (text, decision.message)
         assert (
@@ -139,18 +139,18 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
     }
     for text, why in computed.items():
         with pytest.raises(RouteHaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
-            judged(world, schema, computed=json.dumps({"x": text}))
+            row_schema(world, schema, computed=json.dumps({"x": text}))
 
 
 def test_deterministic_filter_or_expression_is_accepted(world):
     schema = world.spark.createDataFrame([], SOME).schema
     for text in ("name = 'today'", "`a.b` > 1", "exists(tags, t -> t = name)", "day > '2026-01-01'", "NAME IS NULL"):
-        judged(world, schema, filter=text)
+        row_schema(world, schema, filter=text)
     for text in ("id * qty > 1", "name = '*' OR name = '(*)'", "hash(at.*) % 10 = 0"):
-        judged(world, schema, filter=text)
+        row_schema(world, schema, filter=text)
     for text in ("name > '12:00:00'", "ts > '2026-01-01 12:00:00'", "ts > to_timestamp('12:30', 'HH:mm')"):
-        judged(world, schema, filter=text)
-    types = judged(
+        row_schema(world, schema, filter=text)
+    types = row_schema(
         world, schema, columns="id", computed='{"x": "name", "y": "size(tags)", "z": "CAST(NULL AS string)"}'
     )
     assert types.simpleString() == "struct<id:bigint,x:string,y:int,z:string>"
@@ -186,4 +186,4 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
 def test_names_that_differ_only_by_case_are_equal(world):
     schema = world.spark.createDataFrame([], SOME).schema
     with pytest.raises(RouteHaltError, match="gives two columns the name NAME, name"):
-        judged(world, schema, computed='{"NAME": "id"}')
+        row_schema(world, schema, computed='{"NAME": "id"}')

@@ -160,7 +160,7 @@ def route(policy="add", allow=None, keys=("id",)):
     return Route("orders_search", source, "search", keys, None, None, {}, RouteOptions(), schema_changes=policy)
 
 
-def judged(old, new, *, mapped=True, **given):
+def check(old, new, *, mapped=True, **given):
     check_allowed(route(**given), diff(TableSchema(1, old), TableSchema(7, new)), 7, mapped=mapped)
 
 
@@ -173,22 +173,22 @@ WIDENED = struct(id=(1, "long"), price=(2, "long"))
 
 def test_added_and_widened_columns_are_followed_unless_the_route_is_to_fail():
     for new in (ADDED, WIDENED):
-        judged(BEFORE, new)
-        judged(BEFORE, new, policy="ignore")
+        check(BEFORE, new)
+        check(BEFORE, new, policy="ignore")
         with pytest.raises(
             RouteHaltError, match="ALLOW_SCHEMA_CHANGE=7, or set CDF_ROUTES__ORDERS_SEARCH__SCHEMA_CHANGES"
         ):
-            judged(BEFORE, new, policy="fail")
-        judged(BEFORE, new, policy="fail", allow=7)
+            check(BEFORE, new, policy="fail")
+        check(BEFORE, new, policy="fail", allow=7)
 
 
 @pytest.mark.parametrize("new", [RENAMED, DROPPED])
 @pytest.mark.parametrize("policy", ["add", "ignore", "fail"])
 def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, policy):
     with pytest.raises(RouteHaltError, match="set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE=7"):
-        judged(BEFORE, new, policy=policy, allow=6)
-    judged(BEFORE, new, policy=policy, allow=7)
-    judged(BEFORE, new, policy=policy, allow="always")
+        check(BEFORE, new, policy=policy, allow=6)
+    check(BEFORE, new, policy=policy, allow=7)
+    check(BEFORE, new, policy=policy, allow="always")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, poli
 )
 def test_change_that_no_approval_corrects_names_resync(old, new, mapped):
     with pytest.raises(RouteHaltError) as caught:
-        judged(old, new, mapped=mapped, allow="always")
+        check(old, new, mapped=mapped, allow="always")
     assert caught.value.decision.remedy == "Run: cdf-replicator resync {route}"
     assert "Table orders (/lake/orders) changed at version 7: " in caught.value.decision.message
 
 
 def test_a_whole_number_key_may_widen_since_its_text_stays():
-    judged(struct(id=(1, "integer")), struct(id=(1, "long")))
+    check(struct(id=(1, "integer")), struct(id=(1, "long")))
 
 
 def test_added_columns_are_left_out_at_any_depth_by_present_names():
