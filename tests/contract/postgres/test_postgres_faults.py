@@ -159,7 +159,9 @@ def test_crash_of_a_server_process_loses_no_write(written):
         sink.read_claim(route)
         assert_applied(write(upsert("a", 1)))
         with psycopg.connect(server.url) as other:
-            psutil.Process(other.info.backend_pid).kill()
+            process = psutil.Process(other.info.backend_pid)
+            process.kill()
+            until(lambda: not process.is_running())  # else the next connection can precede the recovery
         until(lambda: is_open(server))
         assert retried(sink.lost_acknowledged_writes) is False
         with psycopg.connect(server.url) as reader:
