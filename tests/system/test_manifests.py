@@ -347,6 +347,8 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"standby": True}, "standby needs a state path that both pods reach"),
         ({"persistence": {"enabled": False}}, "without persistence the state would be lost with the pod"),
         ({"sparkOnKubernetes": {"enabled": True}}, "executors need a state path that they reach"),
+        ({"env": {"CDF_STATE_PATH": "/var/lib/cdf"}} | EXECUTORS, "executors need a state path that they reach"),
+        ({"env": {"CDF_STATE_PATH": "file:///mnt/state"}} | EXECUTORS, "or mount a shared volume into them"),
         (
             {"env": {"CDF_SPARK__CONF": "{}"}, "sparkConf": {"spark.driver.memory": "2g"}},
             "set sparkConf instead of env.CDF_SPARK",
@@ -389,3 +391,11 @@ def test_variables_that_agree_with_the_chart_are_accepted(rendered):
     spark = {"CDF_SPARK__MASTER": "local[4]", "CDF_SPARK__CONF": "{}"}
     (data,) = (found["data"] for found in rendered({"env": port | spark}) if found["kind"] == "ConfigMap")
     assert data == port | spark | {"CDF_HTTP__BIND_PORT": "9102"}
+
+
+def test_state_path_on_a_volume_of_the_executors_is_accepted(rendered):
+    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.state"
+    conf = {f"{volume}.mount.path": "/mnt/state", f"{volume}.options.claimName": "shared"}
+    env = {"CDF_STATE_PATH": "/mnt/state"}
+    (data,) = (found["data"] for found in rendered({"env": env, "sparkConf": conf} | EXECUTORS) if "data" in found)
+    assert data == env
