@@ -60,7 +60,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "podAnnotations": {"team": "data"},
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "data", "operator": "Exists"}],
-        "imagePullSecrets": [{"name": "registry"}],
+        "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
         "serviceAccount": {"annotations": {"role": "replicator"}},
         "secretEnv": {"CDF_HTTP__TOKEN": "hunter2"},
         "extraEnv": [{"name": "CDF_CONFIG_FILE", "value": "/etc/cdf/orders.yaml"}],
@@ -203,6 +203,9 @@ def test_chart_renders_its_values(rendered):
     conf = json.loads({one["name"]: one.get("value") for one in container["env"]}["CDF_SPARK__CONF"])
     assert conf["spark.driver.memory"] == "2g"
     assert conf["spark.kubernetes.container.image"] == container["image"] == "cdf-replicator:0.1.0"
+    assert conf["spark.kubernetes.container.image.pullSecrets"] == "registry,mirror"
+    assert conf["spark.kubernetes.container.image.pullPolicy"] == container["imagePullPolicy"] == "IfNotPresent"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "the Role has no right to services"
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert objects["StatefulSet"]["spec"]["replicas"] == 1
 
