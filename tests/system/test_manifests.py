@@ -247,6 +247,9 @@ def test_standby_can_be_rolled_out_and_service_selects_the_lease_holder(rendered
     assert budget["selector"]["matchLabels"].items() <= labels
     (spread,) = template["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"].items() <= labels
+    ready = {"path": "/livez", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == ready, "a halted route would block the drain of the standby's node"
+    assert container["readinessProbe"]["timeoutSeconds"] == 5
     assert "PodDisruptionBudget" not in {found["kind"] for found in rendered({})}, "of one pod it would block a drain"
 
 
