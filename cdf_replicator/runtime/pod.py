@@ -1,6 +1,7 @@
 """Set this pod's role as a label, by which a Kubernetes Service selects the lease holder.
 
-Both pods of a pair are ready, so that a rollout continues. Readiness can therefore not select the lease holder.
+Both pods of a pair are ready, so that a rollout continues. Readiness can therefore not select the lease holder. The pod that takes
+over also sets the label of the other pod, since a pod that has died or restarts keeps its label.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import ssl
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import structlog
@@ -27,6 +30,7 @@ log = structlog.get_logger(__name__)
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 AGAIN_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 5.0
+OTHER_ORDINAL: Final = {"0": "1", "1": "0"}
 
 
 @dataclass(slots=True)
@@ -71,7 +75,9 @@ class Pod:
                 with self._patching:  # serializes the requests, so that the last role remains
                     if self._wanted != role:
                         return
-                    self._patch(role)
+                    self._patch(self.name, role)
+                    if role == "active":
+                        self._demote_other_pod()
             except OSError as error:  # urllib's errors are subclasses of it
                 if not warned:
                     log.warning("pod label not set, retrying", role=role, reason=str(error))
@@ -81,11 +87,22 @@ class Pod:
                 log.info("pod label set", label=self.label, role=role)
                 return
 
-    def _patch(self, role: Role) -> None:
+    def _demote_other_pod(self) -> None:
+        name, _, ordinal = self.name.rpartition("-")
+        if other := OTHER_ORDINAL.get(ordinal):
+            try:
+                self._patch(f"{name}-{other}", "standby")
+            except HTTPError as error:
+                if (
+                    error.code != HTTPStatus.NOT_FOUND
+                ):  # a new pod begins as a standby, by the template of the StatefulSet
+                    raise
+
+    def _patch(self, pod: str, role: Role) -> None:
         namespace = (self.account / "namespace").read_text("utf-8").strip()
         token = (self.account / "token").read_text("utf-8").strip()
         request = Request(  # noqa: S310 - the API server's address
-            f"{self.api}/api/v1/namespaces/{namespace}/pods/{self.name}",
+            f"{self.api}/api/v1/namespaces/{namespace}/pods/{pod}",
             data=json.dumps({"metadata": {"labels": {self.label: role}}}).encode(),
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
             method="PATCH",

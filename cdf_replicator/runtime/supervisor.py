@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf_replicator.monitoring.status import RouteStatus
+    from cdf_replicator.runtime.pod import Role
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.storage_path import StoragePath
 
@@ -104,6 +105,7 @@ class Supervisor:
     def run(self) -> int:
         """Run the routes and return the exit code; raise ``LeaseHeldError`` if another process holds the lease."""
         self._take_signals()
+        self._become("standby")  # a restarted container finds the pod's earlier label
         try:
             state_path = StateStore.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
@@ -134,8 +136,7 @@ class Supervisor:
             if lease is None:
                 return exit_codes.DONE if self._stop.is_set() else exit_codes.FAILED
             self.board.set_standby(None)
-            if self._pod is not None:
-                self._pod.become("active")
+            self._become("active")
             state_path.lease = lease
             if control is not None:
                 control.open_to(state_path)
@@ -152,8 +153,7 @@ class Supervisor:
 
     def _taken_over(self, root: StoragePath, url: str | None) -> Lease | None:
         """Wait for the lease and read the configuration again, since the former holder may have reloaded it."""
-        lease = Lease.wait(root, self._on_standby, self._wait_or_stop, url)
-        if lease is not None:
+        if (lease := Lease.wait(root, self._on_standby, self._wait_or_stop, url)) is not None:
             self._configuration.refresh()
         return lease
 
@@ -176,10 +176,12 @@ class Supervisor:
         routes = tuple(self._configuration.routes)
         return Control(token.get_secret_value(), routes, self.board) if token is not None else None
 
+    def _become(self, role: Role) -> None:
+        if self._pod is not None:
+            self._pod.become(role)
+
     def _on_standby(self, holder: Mapping[str, Any]) -> None:
         log.info("standby: waiting for the lease", **holder)
-        if self._pod is not None:  # a restarted container finds the pod's earlier label
-            self._pod.become("standby")
         self.board.set_standby(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
 
     def _on_lease_lost(self) -> None:
@@ -208,8 +210,7 @@ class Supervisor:
                 self._spark, self._settings, state_path, dead_letters, self.metrics, self._once, self._stop
             )
             pool = RoutePool(factory, self._configuration, self._reloads, self._heartbeat, control)
-            handler = QueryHandler(self._spark, lambda: self._settings, state_path)
-            answering = self._queries.opened(handler, state_path)
+            answering = self._queries.opened(QueryHandler(self._spark, lambda: self._settings, state_path), state_path)
             with status_sampled(self._spark, self.board, pool.spark_stopped):
                 with answering:  # queries end before the drain, which needs the cores
                     code = pool.run()

@@ -38,7 +38,7 @@ CHECKOV = ("--framework", "dockerfile", "kubernetes", "--skip-download", "--comp
 RENDER = """
 import json, sys
 from helm_python import Chart
-rendered = Chart.load(sys.argv[1]).render(values=json.loads(sys.argv[2]), name="lake", namespace="replication")
+rendered = Chart.load(sys.argv[1]).render(values=json.loads(sys.argv[2]), name=sys.argv[3], namespace=sys.argv[4])
 print(json.dumps(rendered))
 """
 BASE = ROOT / "deploy/kubernetes/base"
@@ -49,6 +49,7 @@ EXECUTORS = {"sparkOnKubernetes": {"enabled": True}}
 ON_KUBERNETES = EXECUTORS | {"env": LAKE}
 VALUES: dict[str, dict[str, Any]] = {
     "nothing set": {},
+    "env removed": {"env": None},
     "all of it": {
         "env": LAKE,
         "existingSecret": "passwords",
@@ -60,7 +61,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "podAnnotations": {"team": "data"},
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "data", "operator": "Exists"}],
-        "imagePullSecrets": [{"name": "registry"}],
+        "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
         "serviceAccount": {"annotations": {"role": "replicator"}},
         "secretEnv": {"CDF_HTTP__TOKEN": "hunter2"},
         "extraEnv": [{"name": "CDF_CONFIG_FILE", "value": "/etc/cdf/orders.yaml"}],
@@ -140,11 +141,11 @@ def kept_to(run, valid) -> Callable[[list[dict[str, Any]]], None]:
 
 
 @pytest.fixture
-def rendered(run) -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
+def rendered(run) -> Callable[..., list[dict[str, Any]]]:
     """The objects that the chart makes of values."""
 
-    def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-        files = json.loads(run("python", "-c", RENDER, CHART, json.dumps(values)).stdout)
+    def render(values: dict[str, Any], release: str = "lake", namespace: str = "replication") -> list[dict[str, Any]]:
+        files = json.loads(run("python", "-c", RENDER, CHART, json.dumps(values), release, namespace).stdout)
         texts = (text for name, text in files.items() if name.endswith(".yaml"))
         return [found for text in texts for found in yaml.safe_load_all(text) if found]
 
@@ -203,6 +204,9 @@ def test_chart_renders_its_values(rendered):
     conf = json.loads({one["name"]: one.get("value") for one in container["env"]}["CDF_SPARK__CONF"])
     assert conf["spark.driver.memory"] == "2g"
     assert conf["spark.kubernetes.container.image"] == container["image"] == "cdf-replicator:0.1.0"
+    assert conf["spark.kubernetes.container.image.pullSecrets"] == "registry,mirror"
+    assert conf["spark.kubernetes.container.image.pullPolicy"] == container["imagePullPolicy"] == "IfNotPresent"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "the Role has no right to services"
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert objects["StatefulSet"]["spec"]["replicas"] == 1
 
@@ -244,6 +248,9 @@ def test_standby_can_be_rolled_out_and_service_selects_the_lease_holder(rendered
     assert budget["selector"]["matchLabels"].items() <= labels
     (spread,) = template["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"].items() <= labels
+    ready = {"path": "/livez", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == ready, "a halted route would block the drain of the standby's node"
+    assert container["readinessProbe"]["timeoutSeconds"] == 5
     assert "PodDisruptionBudget" not in {found["kind"] for found in rendered({})}, "of one pod it would block a drain"
 
 
@@ -347,6 +354,8 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"standby": True}, "standby needs a state path that both pods reach"),
         ({"persistence": {"enabled": False}}, "without persistence the state would be lost with the pod"),
         ({"sparkOnKubernetes": {"enabled": True}}, "executors need a state path that they reach"),
+        ({"env": {"CDF_STATE_PATH": "/var/lib/cdf"}} | EXECUTORS, "executors need a state path that they reach"),
+        ({"env": {"CDF_STATE_PATH": "file:///mnt/state"}} | EXECUTORS, "or mount a shared volume into them"),
         (
             {"env": {"CDF_SPARK__CONF": "{}"}, "sparkConf": {"spark.driver.memory": "2g"}},
             "set sparkConf instead of env.CDF_SPARK",
@@ -367,17 +376,18 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"env": {"CDF_SHUTDOWN_SECONDS": "3e2"}}, "set it above env.CDF_SHUTDOWN_SECONDS, which is 300"),
         ({"secretEnv": {"CDF_SHUTDOWN_SECONDS": "120.5"}}, "set it above env.CDF_SHUTDOWN_SECONDS, which is 120.5"),
         ({"terminationGracePeriodSeconds": LIMIT}, f"set it above env.CDF_SHUTDOWN_SECONDS, which is {LIMIT}"),
+        ({"persistence": {"size": "5K"}}, "'5K' does not match pattern"),
         ({"env": {"TABLES": "x"}}, "invalid propertyName 'TABLES'"),
         ({"replicas": 3}, "replicas"),
     ],
 )
 def test_invalid_values_are_refused_with_a_message(run, values, said):
-    refused = run("python", "-c", RENDER, CHART, json.dumps(values), check=False)
+    refused = run("python", "-c", RENDER, CHART, json.dumps(values), "lake", "replication", check=False)
     assert refused.returncode != 0
     assert said in refused.stderr
 
 
-@pytest.mark.parametrize(("limit", "grace"), [("299.5", 300), (50, 60)])
+@pytest.mark.parametrize(("limit", "grace"), [("299.5", 300), (50, 60), (0, 60)])
 def test_grace_period_above_the_limit_of_the_service_is_accepted(rendered, limit, grace):
     values = {"env": {"CDF_SHUTDOWN_SECONDS": limit}, "terminationGracePeriodSeconds": grace}
     (spec,) = (found["spec"] for found in rendered(values) if found["kind"] == "StatefulSet")
@@ -389,3 +399,25 @@ def test_variables_that_agree_with_the_chart_are_accepted(rendered):
     spark = {"CDF_SPARK__MASTER": "local[4]", "CDF_SPARK__CONF": "{}"}
     (data,) = (found["data"] for found in rendered({"env": port | spark}) if found["kind"] == "ConfigMap")
     assert data == port | spark | {"CDF_HTTP__BIND_PORT": "9102"}
+
+
+def test_state_path_on_a_volume_of_the_executors_is_accepted(rendered):
+    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.state"
+    conf = {f"{volume}.mount.path": "/mnt/state", f"{volume}.options.claimName": "shared"}
+    env = {"CDF_STATE_PATH": "/mnt/state"}
+    (data,) = (found["data"] for found in rendered({"env": env, "sparkConf": conf} | EXECUTORS) if "data" in found)
+    assert data == env
+
+
+def test_values_that_yaml_reads_as_numbers_remain_strings(rendered, valid):
+    values = VALUES["all of it"] | {
+        "existingSecret": "123",
+        "priorityClassName": "1",
+        "persistence": {"storageClass": "-"},
+    }
+    valid([found for found in rendered(values, "2024", "1e3") if "monitoring" not in found["apiVersion"]])
+    standby = rendered(VALUES["a standby"] | {"serviceMonitor": {"enabled": True, "interval": "30"}}, "on", "2024")
+    assert {found["metadata"]["namespace"] for found in standby} == {"2024"}
+    assert {found["metadata"]["labels"]["app.kubernetes.io/instance"] for found in standby} == {"on"}
+    (monitor,) = (found["spec"] for found in standby if found["kind"] == "ServiceMonitor")
+    assert monitor["endpoints"][0]["interval"] == "30"

@@ -40,6 +40,7 @@ NOT_RUN = {
     "kubectl exec": "needs a cluster; tests/integration/test_reload.py runs the command that it runs in the pod",
     "kubectl delete": "needs a cluster, whose controller adopts the pod that stays",
     "kubectl describe": "needs a cluster, and only shows what is there",
+    "kubectl get": "needs a cluster, and only shows what is there",
     "kubectl logs": "needs a cluster, and only shows what is there",
     "pip install": "the package is on no index; the image is made of its wheel",
 }

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
 
-from cdf_replicator.runtime import pod
+from cdf_replicator import settings
+from cdf_replicator.runtime import exit_codes, pod
 from cdf_replicator.runtime.pod import Pod
+from cdf_replicator.runtime.reload import Selection
+from cdf_replicator.runtime.supervisor import Supervisor
 
 GIVEN = {
     "POD_ROLE_LABEL": "cdf-replicator/role",
@@ -39,7 +43,7 @@ def url(received):
         def do_PATCH(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.append((self.path, self.headers["Authorization"], self.headers["Content-Type"], json.loads(body)))
-            self.send_response(403 if len(received) == 1 else 200)
+            self.send_response(403 if len(received) == 1 else 404 if self.path.endswith("/gone-1") else 200)
             self.end_headers()
 
         def log_message(self, *_):
@@ -61,10 +65,38 @@ def test_pod_sets_its_role_label_until_it_is_accepted(account, received, url, mo
     superseded, last = found.become("standby"), found.become("active")
     superseded.join(10)
     last.join(10)
-    path, token, kind, body = received[-1]
-    assert path == "/api/v1/namespaces/replication/pods/lake-0"
-    assert (token, kind) == ("Bearer secret", "application/merge-patch+json")
-    assert body == {"metadata": {"labels": {"cdf-replicator/role": "active"}}}
+    own, other = "/api/v1/namespaces/replication/pods/lake-0", "/api/v1/namespaces/replication/pods/lake-1"
+    assert {sent[1:3] for sent in received} == {("Bearer secret", "application/merge-patch+json")}
+    roles = [(path, body["metadata"]["labels"]["cdf-replicator/role"]) for path, _, _, body in received]
+    assert roles[-2:] == [(own, "active"), (other, "standby")], "a pod that has died keeps its label"
+
+
+def test_standby_and_pod_without_a_number_set_their_own_label_alone(account, received, url):
+    received.append(None)  # the next request is accepted
+    for name, role in (("lake-0", "standby"), ("lake-7f9c", "active")):
+        Pod("role", name, url, account).become(role).join(10)
+    assert [sent[0].rpartition("/")[2] for sent in received[1:]] == ["lake-0", "lake-7f9c"]
+
+
+def test_takeover_is_complete_without_the_other_pod(account, received, url):
+    received.append(None)
+    Pod("role", "gone-0", url, account).become("active").join(10)
+    assert [sent[0].rpartition("/")[2] for sent in received[1:]] == ["gone-0", "gone-1"], "404 is not repeated"
+
+
+def test_service_begins_as_a_standby_whatever_label_its_pod_has(content, monkeypatch):
+    class Noted:
+        roles: ClassVar[list[str]] = []
+
+        def become(self, role):
+            self.roles.append(role)
+
+    content(state_path="/dev/null/state")
+    service = Supervisor(settings.load(), Selection(), once=False, standby=True)
+    monkeypatch.setattr(service, "_pod", Noted())
+    monkeypatch.setattr(service, "_take_signals", lambda: None)
+    assert service.run() == exit_codes.CONFIGURATION
+    assert Noted.roles == ["standby"]
 
 
 def test_no_pod_is_found_outside_kubernetes():

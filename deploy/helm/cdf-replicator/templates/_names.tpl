@@ -4,7 +4,7 @@
 
 {{- define "cdf.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "cdf.role" -}}
@@ -28,12 +28,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $conf = dict
       "spark.kubernetes.namespace" .Release.Namespace
       "spark.kubernetes.container.image" (include "cdf.image" .)
+      "spark.kubernetes.container.image.pullPolicy" (.Values.image.pullPolicy | default "IfNotPresent")
       "spark.kubernetes.authenticate.driver.serviceAccountName" (include "cdf.name" .)
       "spark.kubernetes.authenticate.executor.serviceAccountName" (include "cdf.name" .)
       "spark.executor.instances" (.Values.sparkOnKubernetes.executors | toString)
       "spark.driver.host" "$(POD_IP)"
       "spark.driver.bindAddress" "0.0.0.0"
-      "spark.kubernetes.driver.pod.name" "$(POD_NAME)" -}}
+      "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
+      "spark.kubernetes.driver.service.deleteOnTermination" "false" -}}
+{{- $secrets := list -}}
+{{- range .Values.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end -}}
+{{- if $secrets }}{{ $_ := set $conf "spark.kubernetes.container.image.pullSecrets" ($secrets | join ",") }}{{ end -}}
 {{- end -}}
 {{- merge (deepCopy .Values.sparkConf) $conf | toJson -}}
 {{- end }}
