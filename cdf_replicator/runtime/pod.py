@@ -93,9 +93,8 @@ class Pod:
             try:
                 self._patch(f"{name}-{other}", "standby")
             except HTTPError as error:
-                if (
-                    error.code != HTTPStatus.NOT_FOUND
-                ):  # a new pod begins as a standby, by the template of the StatefulSet
+                # A new pod begins as a standby, by the template of the StatefulSet.
+                if error.code != HTTPStatus.NOT_FOUND:
                     raise
 
     def _patch(self, pod: str, role: Role) -> None:
