@@ -99,6 +99,15 @@ def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Except
     return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
 
 
+def delete_ignored(table: str) -> PermanentError:
+    """Return the error for rows that the server left in the table without an error when they were deleted."""
+    return PermanentError(
+        f"Table {table} keeps rows that were deleted: a BEFORE trigger returns NULL for them, or row-level security hides them "
+        "from DELETE.",
+        "Remove the trigger, or add a policy FOR DELETE (or grant BYPASSRLS). Then run: cdf-replicator resume {route}",
+    )
+
+
 def is_row_error(error: psycopg.Error) -> bool:
     """Return whether a row is to blame."""
     return (error.sqlstate or "").startswith(_ROW_CLASSES)

@@ -8,7 +8,8 @@ The rows of the first load of a new table are copied into the table itself (``lo
     3. Rows that a newer tombstone has overtaken are deleted. This statement sees the tombstones of writers for which
        statement 1 waited, since each statement of a transaction (READ COMMITTED) sees what was committed before it.
 
-An even guard is a delete (``connectors.change.guard_of``). A row in the table never keeps an even guard.
+An even guard is a delete (``connectors.change.guard_of``). A row in the table never keeps an even guard: if the server leaves
+the row of a placeholder, the chunk is not written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from connectors.change import CHANGE_TYPE, DELETES
 from connectors.errors import target_missing
-from connectors.postgres.errors import code_of, is_key_error, is_row_error, line_of, reason_of
+from connectors.postgres.errors import code_of, delete_ignored, is_key_error, is_row_error, line_of, reason_of
 from connectors.postgres.load import finish, is_load
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
@@ -54,6 +55,7 @@ LEAVE_TOMBSTONES: Final = (
     "RETURNING {key_of_row}, t.{guard}) INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT * FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
+KEPT: Final = "SELECT FROM {stage} s JOIN {table} t ON {same} WHERE s.{guard} % 2 = 0 AND coalesce(t.{guard}, 0) <= s.{guard} LIMIT 1"
 OVERTAKEN: Final = (
     "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
     "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
@@ -140,14 +142,18 @@ class Writer:
 
     def _merge(self, cursor: psycopg.Cursor[Any], part: pa.RecordBatch, names: list[str]) -> tuple[set[int], set[int]]:
         """Merge the rows of the stage; return the positions of those that lost, and of deletes whose key had no row."""
-        deletes = pc.any(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
+        deletes = pc.sum(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
         absent = self._positions(cursor, ABSENT, names) if deletes else set()
         written = cursor.execute(self._query(MERGE, names)).rowcount
-        if deletes:
-            cursor.execute(self._query(LEAVE_TOMBSTONES, names))
+        if deletes and cursor.execute(self._query(LEAVE_TOMBSTONES, names)).rowcount < deletes:
+            self._check_deleted(cursor, names)  # newer rows are left, too
         overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
         lost = written != part.num_rows or overtaken
         return self._positions(cursor, STALE, names) if lost else set(), absent
+
+    def _check_deleted(self, cursor: psycopg.Cursor[Any], names: list[str]) -> None:
+        if cursor.execute(self._query(KEPT, names)).rowcount:
+            raise delete_ignored(str(self.target))
 
     def _positions(self, cursor: psycopg.Cursor[Any], text: LiteralString, names: list[str]) -> set[int]:
         return {at for (at,) in cursor.execute(self._query(text, names)).fetchall()}

@@ -471,6 +471,61 @@ def test_delete_that_a_trigger_refuses_is_a_dead_letter(sink, written, route, db
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
 
 
+@pytest.mark.parametrize("operation", ["DELETE", "INSERT"])
+def test_delete_that_a_trigger_ignores_halts_and_changes_nothing(sink, written, route, db, operation):
+    write = written(sink, route)
+    write(upsert("a", 1, "one"), upsert("b", 3, "newer"))
+    db(f"CREATE FUNCTION {route.table}_keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    db(f'CREATE TRIGGER keep BEFORE {operation} ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION {route.table}_keep()')
+    assert list(write(deletion("b", 2)).stale) == [0], "no delete is needed"
+    with pytest.raises(PermanentError, match="keeps rows that were deleted") as caught:
+        write(deletion("a", 2), deletion("absent", 2))
+    assert "Remove the trigger" in caught.value.hint
+    assert db(f'SELECT id, name FROM "{route.table}" ORDER BY id') == [
+        {"id": "a", "name": "one"},
+        {"id": "b", "name": "newer"},
+    ]
+    db(f'DROP TRIGGER keep ON "{route.table}"')
+    assert list(write(deletion("a", 2), deletion("absent", 2)).noop) == [1]
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["b"]
+
+
+@pytest.fixture
+def restricted(postgres_server, db, route):
+    """A sink whose user may read, insert and update the rows of a table with row-level security, but has no DELETE policy."""
+    name, role = f'"{route.table}"', f"restricted_{route.table}"
+    with closing(sink_to(postgres_server.url)) as owner:
+        owner.prepare(SCHEMA, route)
+        owner.save_watermark(route, Watermark(0, 0, 1))
+    db(f"CREATE ROLE {role} LOGIN")
+    db(f"GRANT USAGE ON SCHEMA public TO {role}")
+    db(f'GRANT ALL ON {name}, "{route.table}__cdf_deleted", cdf_claim TO {role}')
+    db(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
+    for operation, check in (("SELECT", "USING"), ("INSERT", "WITH CHECK"), ("UPDATE", "USING")):
+        db(f"CREATE POLICY may_{operation} ON {name} FOR {operation} {check} (true)")
+    with closing(sink_to(postgres_server.url.replace("cdf@", f"{role}@"))) as sink:
+        yield sink
+    db(f"DROP OWNED BY {role}")
+    db(f"DROP ROLE {role}")
+
+
+def test_delete_that_row_level_security_hides_halts(spark, restricted, route, db):
+    def write(*changes):
+        return restricted.write(render_chunk(spark, restricted, route, SCHEMA, changes))
+
+    restricted.open(route)
+    assert_applied(write(upsert("a", 1, "one")))
+    with pytest.raises(PermanentError, match="row-level security") as caught:
+        write(deletion("a", 2))
+    assert "policy FOR DELETE" in caught.value.hint
+    with pytest.raises(PermanentError, match="row-level security"):
+        restricted.delete_orphans(route, guard_of(2, 0, upsert=False))
+    assert db(f'SELECT name FROM "{route.table}"') == [{"name": "one"}]
+    db(f'CREATE POLICY may_delete ON "{route.table}" FOR DELETE USING (true)')
+    assert_applied(write(deletion("a", 2)))
+    assert restricted.delete_orphans(route, guard_of(2, 0, upsert=False)) == 0
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [("53000", "overloaded"), ("40000", "conflict"), ("55006", "conflict"), ("XX000", "unavailable"), ("38000", None)],
