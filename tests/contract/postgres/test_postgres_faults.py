@@ -281,6 +281,28 @@ def test_connection_that_is_dropped_in_silence_ends_in_two_minutes(postgres_serv
     assert (seconds, interval * count, milliseconds) == (idle, 60, 120_000)
 
 
+def test_connection_ends_after_an_hour_also_if_nothing_uses_it(postgres_server, db, monkeypatch):
+    """The temporary table of an open session keeps its transaction id in use."""
+
+    def process(seconds=0):
+        with database.transaction() as cursor:
+            cursor.execute("SELECT pg_sleep(%s)", [seconds])
+            return cursor.connection.info.backend_pid
+
+    def is_open(process):
+        return bool(db("SELECT pid FROM pg_stat_activity WHERE pid = %s", process))
+
+    monkeypatch.setattr("connectors.postgres.client.LONGEST_USE_SECONDS", 1)
+    monkeypatch.setattr("connectors.postgres.client.GRACE_SECONDS", 0.2)
+    with closing(Database(PostgresSettings(type="postgres", url=postgres_server.url))) as database:
+        first = process()
+        assert process(1.5) == first, "a transaction is not interrupted"
+        assert process() != first
+        second = process()
+        until(lambda: not is_open(second), 20)
+        assert process() != second
+
+
 def test_limit_of_connections_is_an_overload(postgres_server, db):
     db("CREATE ROLE limited LOGIN CONNECTION LIMIT 0")
     url = postgres_server.url.replace("cdf@", "limited@")
