@@ -37,6 +37,12 @@ class Held:
     generated: bool
     deterministic: bool
     """True unless its collation may take different texts as equal."""
+    collation: str
+    """Empty unless it differs from that of the type. A comparison of other collations can't use the index of a key."""
+
+    @property
+    def declared(self) -> str:
+        return f"{self.type} COLLATE {self.collation}" if self.collation else self.type
 
 
 def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
@@ -95,10 +101,12 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     """
     cursor.execute(
         "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
-        "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true) "
+        "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true), CASE WHEN a.attcollation <> y.typcollation "
+        "THEN l.collnamespace::regnamespace::text || '.' || quote_ident(l.collname) ELSE '' END "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
-        "LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
+        "LEFT JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation "
+        "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
         [target.schema, table or target.table],
     )
     found = cursor.fetchall()
@@ -169,7 +177,7 @@ def _wrong_indexes(cursor: psycopg.Cursor[Any], target: Target) -> list[str]:
 
 
 def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str]) -> None:
-    """Create the table of tombstones, or give its key columns the types of the table.
+    """Create the table of tombstones, or give its key columns the types and the collations of the table.
 
     The tombstones of another key are dropped: a change of the key starts an epoch, whose guards are higher than theirs.
     """
@@ -179,7 +187,7 @@ def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mappin
         cursor.execute(target.query("DROP TABLE {tombstones}"))
         held = None
     if held is None:
-        declared = (SQL("{} {}").format(Identifier(key), _type(table[key].type)) for key in target.keys)
+        declared = (SQL("{} {}").format(Identifier(key), _type(table[key].declared)) for key in target.keys)
         cursor.execute(
             target.query(
                 "CREATE TABLE {tombstones} ({columns}, {guard} bigint NOT NULL, "
@@ -189,9 +197,10 @@ def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mappin
         )
         return
     for key in target.keys:
-        kind = table[key].type
-        if held[key].type != kind and not is_widening(kind, held[key].type):  # a wider column holds every key
-            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, kind)
+        wanted, own = table[key], held[key]
+        # a wider column holds every key
+        if wanted.declared != own.declared and not is_widening(wanted.type, own.type):
+            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, wanted.declared)
 
 
 def _have_the_key(
@@ -212,5 +221,5 @@ def _plain(kind: str) -> str:
 
 
 def _type(kind: str) -> SQL:
-    """Return a type that ``postgres_type`` or the server's ``format_type`` wrote: it is no name of a user."""
+    """Return a type that ``postgres_type`` or the server's ``format_type`` wrote; the server has quoted the name of its collation."""
     return SQL(kind)

@@ -327,6 +327,29 @@ def test_key_with_a_collation_that_merges_keys_is_refused(sink, db, route):
     sink.prepare(SCHEMA, route)
 
 
+def test_tombstones_have_the_collation_of_the_key(sink, db, route):
+    """The index of a key does not serve a comparison by another collation: each chunk would read all tombstones for each row."""
+
+    def collations():
+        held = db(
+            "SELECT collation_schema, collation_name FROM information_schema.columns WHERE table_name = %s AND column_name = 'id'",
+            f"{route.table}__cdf_deleted",
+        )
+        return [(row["collation_schema"], row["collation_name"]) for row in held]
+
+    db(f'CREATE SCHEMA "Their {route.table}"; CREATE COLLATION "Their {route.table}"."The C" FROM "C"')
+    db(f'CREATE TABLE "{route.table}" (id text COLLATE "C" PRIMARY KEY, name text)')
+    sink.prepare(SCHEMA, route)
+    assert collations() == [("pg_catalog", "C")]
+    for collation, found in (
+        (f'"Their {route.table}"."The C"', (f"Their {route.table}", "The C")),
+        ('pg_catalog."default"', (None, None)),
+    ):
+        db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE text COLLATE {collation}')
+        sink.prepare(SCHEMA, route)
+        assert collations() == [found]
+
+
 def test_rows_are_counted_without_guards_and_without_tombstones(sink, deliver, db, route):
     """As before the first start of a route into a table of the user, or into a copy of another table of the service."""
     db(f'CREATE TABLE "{route.table}" (id text PRIMARY KEY, name text)')
