@@ -30,7 +30,8 @@ _RETRYABLE_CLASSES: Final = {
 _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
     "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
-    "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+    "42703": "A column was dropped or renamed. Run: cdf-replicator resync {route} (after a resume the column is null in each row of before)",
+    "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
     "55000": "A published table needs a replica identity. Run in the database: ALTER TABLE … ADD PRIMARY KEY, or ALTER TABLE … REPLICA "
     "IDENTITY. Otherwise remove the cause that the server names. Then run: cdf-replicator resume {route}",
     "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",

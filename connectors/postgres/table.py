@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 ORDINARY: Final = "r"
 UNLOGGED: Final = "u"
+LOST_VALUES: Final = (
+    "If the values of a column have no place in the other type, drop the column, then run: cdf-replicator resync {route} (after a "
+    "resume it would be null in each row of before). "
+)
 VECTOR_TYPES: Final = ("real[]", "double precision[]")
 
 
@@ -130,7 +134,7 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
 
 def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]) -> None:
     """Raise ``PermanentError`` with every reason for which the table can't take the route."""
-    wrong = []
+    wrong, step = [], ""
     for name, kind in {**types, GUARD_COLUMN: "bigint"}.items():
         column, wanted = held.get(name), _plain(kind)
         if column is None:
@@ -138,6 +142,7 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
                 wrong.append(f"it has no key column {name}")
         elif not accepts(column.type, wanted) and not is_widening(column.type, wanted):
             wrong.append(f"column {name} is {column.type}, the route sends {wanted}")
+            step = LOST_VALUES
         elif column.generated:
             wrong.append(f"column {name} is generated")
         elif column.required and name not in target.keys:
@@ -153,8 +158,8 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
     if wrong:
         raise PermanentError(
             f"Table {target} does not take the route: {'; '.join(wrong)}.",
-            "Alter the table, then run: cdf-replicator resume {route}. Or name another table in TARGET_TABLE, then "
-            "restart, or reload a changed file: cdf-replicator reload (the sink creates a table that is missing)",
+            f"Alter the table, then run: cdf-replicator resume {{route}}. {step}Or name another table in TARGET_TABLE, then restart, or reload a changed file: cdf-replicator reload (the "
+            "sink creates a table that is missing)",
         )
 
 

@@ -399,6 +399,7 @@ def test_table_that_can_not_take_the_route_is_refused(sink, db, route, definitio
     with pytest.raises(PermanentError, match=reason) as caught:
         sink.prepare(SCHEMA, route)
     assert "TARGET_TABLE" in caught.value.hint
+    assert ("drop the column, then run: cdf-replicator resync" in caught.value.hint) is ("the route sends" in reason)
     assert sink.read_claim(route) is None
 
 

@@ -67,7 +67,7 @@ def test_key_that_copy_can_not_read_is_found_in_any_language(context, of_key):
     [
         (errors.InsufficientPrivilege, "TEMPORARY"),
         (errors.UndefinedTable, "resync"),
-        (errors.UndefinedColumn, "cdf-replicator resume"),
+        (errors.UndefinedColumn, "cdf-replicator resync"),
         (errors.DatatypeMismatch, "cdf-replicator resume"),
         (errors.InvalidCatalogName, "Correct the table"),
         (errors.TooManyColumns, "Correct the table"),
