@@ -41,8 +41,10 @@ OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
     "SET LOCAL extra_float_digits = 1; SET LOCAL client_min_messages = 'warning'; SET LOCAL jit = off; "
     "SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {wait}; "
-    "SET LOCAL statement_timeout = {most}"
+    "SET LOCAL statement_timeout = {most}; SET LOCAL tcp_keepalives_idle = 60; SET LOCAL tcp_keepalives_interval = 10; "
+    "SET LOCAL tcp_keepalives_count = 6; SET LOCAL tcp_user_timeout = 120000"
 )
+"""The server has no time limit for the rest of a COPY. It ends the transaction of a machine that vanished, and releases the claim."""
 SYNCHRONOUS: Final = (
     b"; SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )

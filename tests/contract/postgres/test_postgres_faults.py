@@ -281,6 +281,15 @@ def test_connection_that_is_dropped_in_silence_ends_in_two_minutes(postgres_serv
     assert (seconds, interval * count, milliseconds) == (idle, 60, 120_000)
 
 
+def test_server_also_ends_a_connection_that_is_dropped_in_silence(postgres_server):
+    """Else the transaction of a machine that vanished would keep the claim: no timeout acts while COPY waits for lines."""
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    settings = PostgresSettings(type="postgres", url=postgres_server.url)
+    with closing(Database(settings)) as database, database.transaction() as cursor:
+        found = [cursor.execute(f"SELECT current_setting('{name}')").fetchone()[0] for name in names]
+    assert found == ["60", "10", "6", "120000"]
+
+
 def test_connection_ends_after_an_hour_also_if_nothing_uses_it(postgres_server, db, monkeypatch):
     """The temporary table of an open session keeps its transaction id in use."""
 
@@ -365,7 +374,9 @@ def test_take_over_waits_for_a_writer_and_fences_it_off(postgres_server, written
         with db.connection.transaction():  # a writer that has not committed
             query = new._target(route).query("SELECT pg_advisory_xact_lock_shared({lock})")
             db.connection.execute(query)
-            with pytest.raises(RetryableError, match="timeout"):
+            with pytest.raises(
+                RetryableError, match=rf"process {db.connection.info.backend_pid} .*pg_terminate_backend"
+            ):
                 new.prepare(SCHEMA, replace(route, fence=1))
         new.prepare(SCHEMA, replace(route, fence=1))
         with pytest.raises(PermanentError, match="another instance"):
