@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -102,7 +103,7 @@ class Writer:
         """Write a chunk, whose lines of COPY have the columns ``names``.
 
         A row that the server refuses ends its transaction. The others are then written in parts without it: up to the
-        line that COPY names, or in halves.
+        line that COPY names, and in halves.
         """
         outcome, sent, pending = Outcome(), 0, [(0, chunk)]
         while pending:
@@ -221,8 +222,10 @@ def _content(texts: pa.BinaryArray) -> memoryview:
 
 
 def _split(rows: int, error: psycopg.Error) -> list[tuple[int, int]]:
-    """Return the start and the length of each part to write, the last part first."""
+    """Return the start and the length of each part to write, the last part first.
+
+    The rows after the line that COPY names are two parts: if every row is bad, each is sent some log(rows) times.
+    """
     line = line_of(error)
-    bad = (line - 1, 1) if line is not None and line <= rows else (rows // 2, 0)
-    parts = [(0, bad[0]), bad, (sum(bad), rows - sum(bad))]
-    return [part for part in reversed(parts) if part[1]]
+    bounds = [0, rows // 2, rows] if line is None or line > rows else [0, line - 1, line, (line + rows) // 2, rows]
+    return [(start, end - start) for start, end in reversed(list(pairwise(bounds))) if start < end]
