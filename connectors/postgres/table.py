@@ -104,7 +104,8 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     Raises ``PermanentError`` if it is no ordinary table, or UNLOGGED: the claim is in another table, which a crash does not empty.
     """
     cursor.execute(
-        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
+        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+        "a.atthasdef AND a.attgenerated = '' OR a.attidentity <> '', "
         "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true), CASE WHEN a.attcollation <> y.typcollation "
         "THEN l.collnamespace::regnamespace::text || '.' || quote_ident(l.collname) ELSE '' END "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -150,9 +151,11 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
         elif name in target.keys and not column.deterministic:
             wrong.append(f"key column {name} has a nondeterministic collation, in which two keys may be equal")
     wrong += [
-        f"column {name} is NOT NULL without a default, and the route does not send it"
+        f"column {name} is NOT NULL and generated, and a delete writes the key alone before it removes the row"
+        if column.generated
+        else f"column {name} is NOT NULL without a default, and the route does not send it"
         for name, column in held.items()
-        if name not in types and name != GUARD_COLUMN and column.required and not (column.default or column.generated)
+        if name not in types and name != GUARD_COLUMN and column.required and not column.default
     ]
     wrong += _wrong_indexes(cursor, target)
     if wrong:

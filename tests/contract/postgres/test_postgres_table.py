@@ -367,7 +367,8 @@ def test_rows_are_counted_without_guards_and_without_tombstones(sink, deliver, d
 
 def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):
     db(
-        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"
+        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, "
+        "number int GENERATED ALWAYS AS IDENTITY, low text GENERATED ALWAYS AS (lower(name)) STORED, id text, PRIMARY KEY (id))"
     )
     db(f"INSERT INTO \"{route.table}\" (name, note, id) VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
     sink.prepare(with_columns(n=LongType()), route)
@@ -388,6 +389,10 @@ def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, 
         ("TABLE {} (id text PRIMARY KEY, name text, must int NOT NULL)", "column must is NOT NULL without a default"),
         ("TABLE {} (id text PRIMARY KEY, name integer)", "column name is integer, the route sends text"),
         ("TABLE {} (id text PRIMARY KEY, name text GENERATED ALWAYS AS (id) STORED)", "column name is generated"),
+        (
+            "TABLE {} (id text PRIMARY KEY, name text, low text NOT NULL GENERATED ALWAYS AS (lower(name)) STORED)",
+            "column low is NOT NULL and generated",
+        ),
         ("TABLE {} (id text PRIMARY KEY DEFERRABLE, name text)", "no primary key"),
         ("TABLE {} (name text PRIMARY KEY)", "no key column id"),
         ("TABLE {} (id text PRIMARY KEY, name text) PARTITION BY HASH (id)", "not an ordinary table"),
