@@ -148,6 +148,10 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
             wrong.append(f"column {name} is generated")
         elif column.required and name not in target.keys:
             wrong.append(f"column {name} is NOT NULL, and a delete writes the key alone before it removes the row")
+        elif name in target.keys and column.type.startswith("character varying("):
+            wrong.append(
+                f"key column {name} is {column.type}, which cuts spaces at the end, so that two keys may be equal (use text)"
+            )
         elif name in target.keys and not column.deterministic:
             wrong.append(f"key column {name} has a nondeterministic collation, in which two keys may be equal")
     wrong += [
