@@ -34,6 +34,8 @@ from connectors.postgres.types import ESCAPES, NULL, RAW
 from connectors.result import Rejected, WriteResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import LiteralString
 
     from connectors.change import RouteSpec
@@ -42,9 +44,11 @@ if TYPE_CHECKING:
 
 STAGE: Final = (
     "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
-    "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
+    "CREATE TEMP TABLE IF NOT EXISTS {stage} ({declared}, cdf_position bigint GENERATED ALWAYS AS IDENTITY (CACHE 10000)) ON COMMIT DELETE ROWS"
 )
-"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table."""
+"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table.
+The places of the rows in the temporary table do not have the order of COPY, which fills the pages of a former transaction in any order.
+A cache saves three quarters of the time of the numbers."""
 INTO_STAGE: Final = "COPY {stage} ({columns}) FROM STDIN"
 INTO_TABLE: Final = "COPY {table} ({columns}) FROM STDIN"
 MERGE: Final = (
@@ -61,13 +65,13 @@ OVERTAKEN: Final = (
     "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
     "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
 )
-NUMBERED: Final = SQL("(SELECT row_number() OVER (ORDER BY ctid) - 1 AS cdf_position, * FROM {stage}) s")
+POSITION: Final = SQL("s.cdf_position - (SELECT min(cdf_position) FROM {stage})")
 STALE: Final = (
-    "SELECT cdf_position FROM {numbered} LEFT JOIN {table} t ON {same} "
+    "SELECT {position} FROM {stage} s LEFT JOIN {table} t ON {same} "
     "WHERE CASE WHEN s.{guard} % 2 = 0 THEN t.{guard} IS NOT NULL ELSE t.{guard} IS DISTINCT FROM s.{guard} END"
 )
 ABSENT: Final = (
-    "SELECT cdf_position FROM {numbered} WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+    "SELECT {position} FROM {stage} s WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
 )
 
 
@@ -82,12 +86,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the chunks of a route. ``held``, the columns of the table, makes a part of the name of the temporary table."""
+    """Writes the chunks of a route. ``held``, the declared type of each column, makes a part of the name of the temporary table."""
 
     database: Database
     target: Target
     route: RouteSpec
-    held: tuple[Any, ...]
+    held: Mapping[str, str]
     _queries: dict[tuple[str, ...], bytes] = field(default_factory=dict, init=False, repr=False)
     """The statements of this writer: psycopg composes one in a millisecond."""
 
@@ -97,7 +101,7 @@ class Writer:
             held = held_columns(cursor, target)
         if held is None:
             raise target_missing(f"table {target} was dropped")
-        return cls(database, target, route, (str(target), *((name, column.type) for name, column in held.items())))
+        return cls(database, target, route, {name: column.declared for name, column in held.items()})
 
     def write(self, chunk: pa.RecordBatch, names: list[str]) -> WriteResult:
         """Write a chunk, whose lines of COPY have the columns ``names``.
@@ -167,12 +171,14 @@ class Writer:
 
     def _composed(self, text: LiteralString, names: list[str]) -> Composed:
         updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)
-        definition = sha256(repr((self.held, names)).encode()).hexdigest()
+        declared = (SQL("{} {}").format(Identifier(name), SQL(self.held[name])) for name in names if name in self.held)
+        definition = sha256(repr((str(self.target), self.held, names)).encode()).hexdigest()
         stage = Identifier("pg_temp", f"cdf_stage_{definition[:16]}")
         return self.target.query(
             text,
             stage=stage,
-            numbered=NUMBERED.format(stage=stage),
+            position=POSITION.format(stage=stage),
+            declared=SQL(", ").join(declared),
             columns=columns(names),
             updates=SQL(", ").join(updates),
             same=self.target.same_keys("t", "s"),

@@ -591,3 +591,16 @@ def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, writte
     )
     assert [entry.position for entry in sorted(result.rejected, key=lambda entry: entry.position)] == [0, 4]
     assert (list(result.stale), list(result.noop)) == ([1], [3])
+
+
+def test_positions_are_those_of_the_chunk_in_a_later_transaction_of_a_connection(sink, written, route):
+    """Rows of different sizes fill the pages of the temporary table in another order than that of the chunk."""
+    write = written(sink, route)
+    random = Random(1)
+    write(*(upsert(f"{at}", 9, "newer") for at in range(0, 400, 7)), deletion("former", 1))
+    for _ in range(5):
+        names = [random.randbytes(random.choice([350, 950])).hex() for _ in range(400)]
+        changes = (deletion(f"{at}", 5) if at % 5 == 1 else upsert(f"{at}", 5, name) for at, name in enumerate(names))
+        result = write(*changes)
+        assert list(result.stale) == list(range(0, 400, 7))
+        assert list(result.noop) == [at for at in range(1, 400, 5) if at % 7]
