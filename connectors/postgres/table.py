@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Identifier
 from connectors.errors import PermanentError
 from connectors.postgres.load import make_key
 from connectors.postgres.settings import LONGEST_NAME
-from connectors.postgres.target import GUARD_COLUMN, Target
+from connectors.postgres.target import GUARD_COLUMN, POSITION_COLUMN, TIME_COLUMN, Target
 from connectors.postgres.types import accepts, is_widening, postgres_type
 from connectors.postgres.vectors import make_index, schema_of
 
@@ -51,7 +51,9 @@ class Held:
 
 def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
     """Return the type of each column of the row, in their order; raises ``PermanentError`` for a name that can't be a column."""
-    wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name == GUARD_COLUMN]
+    reserved = (GUARD_COLUMN, POSITION_COLUMN)
+    wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name in reserved]
+    wrong += [name for name in target.keys if name == TIME_COLUMN]  # of the tombstones
     if wrong:
         raise PermanentError(
             f"Column {', '.join(wrong)} can't be a column of table {target}: its name is longer than {LONGEST_NAME} bytes, "
@@ -92,9 +94,10 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
     _align_tombstones(cursor, target, types)
     if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
         make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
-    indexed = {name: metric for name, (_, metric) in vectors.items() if metric is not None}
     return [
-        warning for name, metric in indexed.items() for warning in make_index(cursor, target, name, extension, metric)
+        warning
+        for name, (_, metric) in vectors.items()
+        for warning in make_index(cursor, target, name, extension, metric)
     ]
 
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from connectors.change import RouteSpec
 
 GUARD_COLUMN: Final = "_cdf_guard"
+POSITION_COLUMN: Final = "cdf_position"
+"""A column of the temporary table of a writer."""
+TIME_COLUMN: Final = "deleted_at"
+"""A column of the tombstones, beside the key columns."""
 CLAIMS: Final = "cdf_claim"
 CREATE_LOCK: Final = 0x6364665F636C6D
 """Advisory lock of the creation of a claim table, since two sessions can't create it at once."""

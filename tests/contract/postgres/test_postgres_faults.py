@@ -593,7 +593,7 @@ def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, writte
     assert (list(result.stale), list(result.noop)) == ([1], [3])
 
 
-def test_positions_are_those_of_the_chunk_in_a_later_transaction_of_a_connection(sink, written, route):
+def test_positions_are_those_of_the_chunk_for_rows_of_any_size(sink, written, route):
     """Rows of different sizes fill the pages of the temporary table in another order than that of the chunk."""
     write = written(sink, route)
     random = Random(1)

@@ -438,10 +438,25 @@ def test_table_of_another_route_is_refused_until_a_resync(sink, route):
     assert sink.read_claim(other).route == "another"
 
 
-@pytest.mark.parametrize("name", ["_cdf_guard", "x" * 64])
+@pytest.mark.parametrize("name", ["_cdf_guard", "cdf_position", "x" * 64])
 def test_column_name_that_can_not_be_a_column_is_refused(sink, route, name):
     with pytest.raises(PermanentError, match="can't be a column"):
         sink.prepare(with_columns(**{name: LongType()}), route)
+
+
+def test_column_of_the_tombstones_is_refused_as_a_key_alone(sink):
+    schema = with_columns(deleted_at=StringType())
+    with pytest.raises(PermanentError, match="Column deleted_at can't be a column"):
+        sink.prepare(schema, route_to(keys=("id", "deleted_at")))
+    sink.prepare(schema, route_to())
+
+
+def test_view_on_a_column_that_has_to_be_widened_is_named(sink, db, route):
+    sink.prepare(with_columns(n=IntegerType()), route)
+    db(f'CREATE VIEW "{route.table}_view" AS SELECT n FROM "{route.table}"')
+    with pytest.raises(PermanentError, match=f'view {route.table}_view depends on column "n"'):
+        sink.prepare(with_columns(n=LongType()), route)
+    db(f'DROP VIEW "{route.table}_view"')
 
 
 def test_system_column_name_is_refused_with_the_reason_of_the_server(sink, route):
