@@ -9,6 +9,7 @@ import struct
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import Timer
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -32,13 +33,18 @@ GRACE_SECONDS: Final = 5
 KEEPALIVES: Final = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
 SILENCE_SECONDS: Final = 120
 """A connection that a firewall drops in silence ends after this time, also while a statement without a bound is sent or awaited."""
+LONGEST_USE_SECONDS: Final = 3600
+"""A connection ends after this time. Its temporary table keeps the server from the use of older transaction ids, also while it is
+idle, and no vacuum of another session can change that."""
 # Every option is local to its transaction: a pooler may give the next transaction another connection.
 OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
     "SET LOCAL extra_float_digits = 1; SET LOCAL client_min_messages = 'warning'; SET LOCAL jit = off; "
     "SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {wait}; "
-    "SET LOCAL statement_timeout = {most}"
+    "SET LOCAL statement_timeout = {most}; SET LOCAL tcp_keepalives_idle = 60; SET LOCAL tcp_keepalives_interval = 10; "
+    "SET LOCAL tcp_keepalives_count = 6; SET LOCAL tcp_user_timeout = 120000"
 )
+"""The server has no time limit for the rest of a COPY. It ends the transaction of a machine that vanished, and releases the claim."""
 SYNCHRONOUS: Final = (
     b"; SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -51,6 +57,7 @@ class Database:
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
         self._connection: psycopg.Connection[Any] | None = None
+        self._use: Use | None = None
 
     def __del__(self) -> None:
         """Close the connection, if the owner of the sink did not."""
@@ -98,9 +105,11 @@ class Database:
                 timer.cancel()
 
     def close(self) -> None:
+        if self._use is not None:
+            self._use.cancel()
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+        self._connection = self._use = None
 
     def check(self) -> None:
         """Check that the server is reachable, new enough, and no standby."""
@@ -113,9 +122,41 @@ class Database:
                 raise _read_only(self.server)
 
     def _connected(self) -> psycopg.Connection[Any]:
+        if self._use is not None and self._use.is_over():
+            self.close()
         if self._connection is None or self._connection.closed:
+            self.close()
             self._connection = _connect(self.settings)
+            self._use = Use(self._connection)
         return self._connection
+
+
+class Use:
+    """The time for which a connection is used. A transaction may end after it, and none begins."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._end = monotonic() + LONGEST_USE_SECONDS
+        self._wait(LONGEST_USE_SECONDS + GRACE_SECONDS)
+
+    def is_over(self) -> bool:
+        return monotonic() >= self._end
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = Timer(seconds, self._end_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end_idle(self) -> None:
+        """End a connection that the owner of the sink does not use any more: a route may be paused for weeks."""
+        with suppress(psycopg.Error):  # the connection was closed meanwhile
+            if self._connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                _cut(self._connection)
+            else:
+                self._wait(GRACE_SECONDS)
 
 
 @lru_cache(maxsize=16)

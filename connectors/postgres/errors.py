@@ -29,8 +29,10 @@ _RETRYABLE_CLASSES: Final = {
 """Reasons by class: connection, transaction rollback, resources, shutdown, system error."""
 _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
-    "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
-    "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+    "42501": "Grant the user what it lacks: TEMPORARY on the database; USAGE and CREATE on the schema; SELECT, INSERT, UPDATE and DELETE on "
+    "the table, its tombstones (NAME__cdf_deleted) and cdf_claim. It must own an existing table to add columns.",
+    "42703": "A column was dropped or renamed. Run: cdf-replicator resync {route} (after a resume the column is null in each row of before)",
+    "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
     "55000": "A published table needs a replica identity. Run in the database: ALTER TABLE … ADD PRIMARY KEY, or ALTER TABLE … REPLICA "
     "IDENTITY. Otherwise remove the cause that the server names. Then run: cdf-replicator resume {route}",
     "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",
@@ -38,6 +40,9 @@ _HINTS: Final = {
 _OTHER_HINT: Final = (
     "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then "
     "restart, or reload a changed file: cdf-replicator reload"
+)
+_FUNCTION_HINT: Final = (
+    "Correct the trigger of the table, or grant what it needs. Then run: cdf-replicator resume {route}"
 )
 _ROW_CLASSES: Final = ("21", "22", "23", "54000", "P0001")
 _CODES: Final = {
@@ -92,11 +97,26 @@ def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Except
         reason = "unavailable"
     if reason is not None:
         return RetryableError(reason, f"{server}: {text}")
+    if state.startswith("42") and (function := _function_of(error)):
+        return PermanentError(f"{server}: {text} ({function}).", _FUNCTION_HINT)
     if state == "42P01":
         return target_missing(f"{server}: {text}")
     if rows and is_row_error(error):
         return error
+    if (
+        state == "0A000" and error.diag.message_detail
+    ):  # what depends on a column; other details may have values of a row
+        text = f"{text}: {error.diag.message_detail}"
     return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
+
+
+def delete_ignored(table: str) -> PermanentError:
+    """Return the error for rows that the server left in the table without an error when they were deleted."""
+    return PermanentError(
+        f"Table {table} keeps rows that were deleted: a BEFORE trigger returns NULL for them, or row-level security hides them "
+        "from DELETE.",
+        "Remove the trigger, or add a policy FOR DELETE (or grant BYPASSRLS). Then run: cdf-replicator resume {route}",
+    )
 
 
 def is_row_error(error: psycopg.Error) -> bool:
@@ -131,6 +151,15 @@ def line_of(error: psycopg.Error) -> int | None:
     """Return the line of COPY that the server names, from 1."""
     found = _LINE.search(error.diag.context or "")
     return int(found[1]) if found and (error.diag.context or "").startswith("COPY") else None
+
+
+def _function_of(error: psycopg.Error) -> str:
+    """Return the trigger or function in which an error occurred, which is the last line of its context; empty if there is none.
+
+    The line of COPY, which may follow it, quotes values of the row.
+    """
+    lines = [line for line in (error.diag.context or "").splitlines() if not line.startswith("COPY ")]
+    return lines[-1] if lines else ""
 
 
 def _no_state(error: psycopg.Error, server: str) -> Exception:

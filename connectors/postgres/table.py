@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Identifier
 from connectors.errors import PermanentError
 from connectors.postgres.load import make_key
 from connectors.postgres.settings import LONGEST_NAME
-from connectors.postgres.target import GUARD_COLUMN, Target
+from connectors.postgres.target import GUARD_COLUMN, POSITION_COLUMN, TIME_COLUMN, Target
 from connectors.postgres.types import accepts, is_widening, postgres_type
 from connectors.postgres.vectors import make_index, schema_of
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 ORDINARY: Final = "r"
 UNLOGGED: Final = "u"
+LOST_VALUES: Final = (
+    "If the values of a column have no place in the other type, drop the column, then run: cdf-replicator resync {route} (after a "
+    "resume it would be null in each row of before). "
+)
 VECTOR_TYPES: Final = ("real[]", "double precision[]")
 
 
@@ -37,11 +41,19 @@ class Held:
     generated: bool
     deterministic: bool
     """True unless its collation may take different texts as equal."""
+    collation: str
+    """Empty unless it differs from that of the type. A comparison of other collations can't use the index of a key."""
+
+    @property
+    def declared(self) -> str:
+        return f"{self.type} COLLATE {self.collation}" if self.collation else self.type
 
 
 def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
     """Return the type of each column of the row, in their order; raises ``PermanentError`` for a name that can't be a column."""
-    wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name == GUARD_COLUMN]
+    reserved = (GUARD_COLUMN, POSITION_COLUMN)
+    wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name in reserved]
+    wrong += [name for name in target.keys if name == TIME_COLUMN]  # of the tombstones
     if wrong:
         raise PermanentError(
             f"Column {', '.join(wrong)} can't be a column of table {target}: its name is longer than {LONGEST_NAME} bytes, "
@@ -82,9 +94,10 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
     _align_tombstones(cursor, target, types)
     if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
         make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
-    indexed = {name: metric for name, (_, metric) in vectors.items() if metric is not None}
     return [
-        warning for name, metric in indexed.items() for warning in make_index(cursor, target, name, extension, metric)
+        warning
+        for name, (_, metric) in vectors.items()
+        for warning in make_index(cursor, target, name, extension, metric)
     ]
 
 
@@ -94,11 +107,14 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     Raises ``PermanentError`` if it is no ordinary table, or UNLOGGED: the claim is in another table, which a crash does not empty.
     """
     cursor.execute(
-        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
-        "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true) "
+        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+        "a.atthasdef AND a.attgenerated = '' OR a.attidentity <> '', "
+        "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true), CASE WHEN a.attcollation <> y.typcollation "
+        "THEN l.collnamespace::regnamespace::text || '.' || quote_ident(l.collname) ELSE '' END "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
-        "LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
+        "LEFT JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation "
+        "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
         [target.schema, table or target.table],
     )
     found = cursor.fetchall()
@@ -122,7 +138,7 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
 
 def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]) -> None:
     """Raise ``PermanentError`` with every reason for which the table can't take the route."""
-    wrong = []
+    wrong, step = [], ""
     for name, kind in {**types, GUARD_COLUMN: "bigint"}.items():
         column, wanted = held.get(name), _plain(kind)
         if column is None:
@@ -130,23 +146,30 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
                 wrong.append(f"it has no key column {name}")
         elif not accepts(column.type, wanted) and not is_widening(column.type, wanted):
             wrong.append(f"column {name} is {column.type}, the route sends {wanted}")
+            step = LOST_VALUES
         elif column.generated:
             wrong.append(f"column {name} is generated")
         elif column.required and name not in target.keys:
             wrong.append(f"column {name} is NOT NULL, and a delete writes the key alone before it removes the row")
+        elif name in target.keys and column.type.startswith("character varying("):
+            wrong.append(
+                f"key column {name} is {column.type}, which cuts spaces at the end, so that two keys may be equal (use text)"
+            )
         elif name in target.keys and not column.deterministic:
             wrong.append(f"key column {name} has a nondeterministic collation, in which two keys may be equal")
     wrong += [
-        f"column {name} is NOT NULL without a default, and the route does not send it"
+        f"column {name} is NOT NULL and generated, and a delete writes the key alone before it removes the row"
+        if column.generated
+        else f"column {name} is NOT NULL without a default, and the route does not send it"
         for name, column in held.items()
-        if name not in types and name != GUARD_COLUMN and column.required and not (column.default or column.generated)
+        if name not in types and name != GUARD_COLUMN and column.required and not column.default
     ]
     wrong += _wrong_indexes(cursor, target)
     if wrong:
         raise PermanentError(
             f"Table {target} does not take the route: {'; '.join(wrong)}.",
-            "Alter the table, then run: cdf-replicator resume {route}. Or name another table in TARGET_TABLE, then "
-            "restart, or reload a changed file: cdf-replicator reload (the sink creates a table that is missing)",
+            f"Alter the table, then run: cdf-replicator resume {{route}}. {step}Or name another table in TARGET_TABLE, then restart, or reload a changed file: cdf-replicator reload (the "
+            "sink creates a table that is missing)",
         )
 
 
@@ -169,7 +192,7 @@ def _wrong_indexes(cursor: psycopg.Cursor[Any], target: Target) -> list[str]:
 
 
 def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str]) -> None:
-    """Create the table of tombstones, or give its key columns the types of the table.
+    """Create the table of tombstones, or give its key columns the types and the collations of the table.
 
     The tombstones of another key are dropped: a change of the key starts an epoch, whose guards are higher than theirs.
     """
@@ -179,7 +202,7 @@ def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mappin
         cursor.execute(target.query("DROP TABLE {tombstones}"))
         held = None
     if held is None:
-        declared = (SQL("{} {}").format(Identifier(key), _type(table[key].type)) for key in target.keys)
+        declared = (SQL("{} {}").format(Identifier(key), _type(table[key].declared)) for key in target.keys)
         cursor.execute(
             target.query(
                 "CREATE TABLE {tombstones} ({columns}, {guard} bigint NOT NULL, "
@@ -189,9 +212,10 @@ def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mappin
         )
         return
     for key in target.keys:
-        kind = table[key].type
-        if held[key].type != kind and not is_widening(kind, held[key].type):  # a wider column holds every key
-            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, kind)
+        wanted, own = table[key], held[key]
+        # a wider column holds every key
+        if wanted.declared != own.declared and not is_widening(wanted.type, own.type):
+            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, wanted.declared)
 
 
 def _have_the_key(
@@ -212,5 +236,5 @@ def _plain(kind: str) -> str:
 
 
 def _type(kind: str) -> SQL:
-    """Return a type that ``postgres_type`` or the server's ``format_type`` wrote: it is no name of a user."""
+    """Return a type that ``postgres_type`` or the server's ``format_type`` wrote; the server has quoted the name of its collation."""
     return SQL(kind)

@@ -15,19 +15,23 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from connectors.change import Claim, Watermark
-from connectors.errors import claimed, fenced_off, lost, target_missing
+from connectors.errors import RetryableError, claimed, fenced_off, lost, target_missing
 from connectors.postgres.settings import TOMBSTONES
 
 if TYPE_CHECKING:
-    import psycopg
     from typing_extensions import LiteralString
 
     from connectors.change import RouteSpec
 
 GUARD_COLUMN: Final = "_cdf_guard"
+POSITION_COLUMN: Final = "cdf_position"
+"""A column of the temporary table of a writer."""
+TIME_COLUMN: Final = "deleted_at"
+"""A column of the tombstones, beside the key columns."""
 CLAIMS: Final = "cdf_claim"
 CREATE_LOCK: Final = 0x6364665F636C6D
 """Advisory lock of the creation of a claim table, since two sessions can't create it at once."""
@@ -122,6 +126,12 @@ def read(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> Claim
     return Claim(owner, epoch, reached, claim.restored, known, name)
 
 
+HOLDERS: Final = (
+    "SELECT string_agg(pid::text, ', ') FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid::bigint << 32 "
+    "| objid::bigint = {lock} AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
 def create_claims(cursor: psycopg.Cursor[Any], target: Target) -> None:
     """Create the schema and its table of claims if they are missing."""
     cursor.execute("SELECT to_regnamespace(%s)", [Identifier(target.schema).as_string()])
@@ -142,7 +152,7 @@ def take(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> bool:
 
     Returns whether the table has no primary key yet (``load``).
     """
-    cursor.execute(target.query("SELECT pg_advisory_xact_lock({lock})"))
+    _wait_for_writers(cursor, target)
     cursor.execute(target.query(HELD))
     held = cursor.fetchone()
     if held is None:
@@ -153,6 +163,20 @@ def take(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> bool:
     if (other := claim.other(route)) is not None:
         raise claimed(f"table {target}", other, "TARGET_TABLE")
     return bool(held[5])
+
+
+def _wait_for_writers(cursor: psycopg.Cursor[Any], target: Target) -> None:
+    """Take the lock alone; raises ``RetryableError`` with the server processes that keep it for longer than a transaction lasts."""
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(target.query("SELECT pg_advisory_xact_lock({lock})"))
+    except psycopg.errors.LockNotAvailable as error:
+        (holders,) = cursor.execute(target.query(HOLDERS)).fetchone() or (None,)
+        raise RetryableError(
+            "timeout",
+            f"table {target} has a writer that does not end: process {holders} of the server. If its instance is gone or "
+            "suspended, run in the database: SELECT pg_terminate_backend(PID)",
+        ) from error
 
 
 def record(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> None:

@@ -36,14 +36,15 @@ def schema_of(cursor: psycopg.Cursor[Any], target: Target) -> str:
     return f"{found[0]}."
 
 
-def make_index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> list[str]:
-    """Make the index of a vector unless the column has it; returns a warning for each index of a former metric.
+def make_index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str | None) -> list[str]:
+    """Make the index of a vector with a metric unless the column has it; returns a warning for each index of a former metric.
 
     PostgreSQL names the index if its name is taken: an index keeps its name when its table is renamed.
     """
     cursor.execute(INDEXES, [Identifier(target.schema, target.table).as_string(), column])
     held = dict(cursor.fetchall())
-    if OPERATORS[metric] not in held.values():
+    wanted = None if metric is None else OPERATORS[metric]
+    if metric is not None and wanted not in held.values():
         name = _index_name(target, column, metric)
         full_name = Identifier(target.schema, name).as_string()
         taken = cursor.execute("SELECT WHERE to_regclass(%s) IS NOT NULL", [full_name]).rowcount
@@ -56,7 +57,7 @@ def make_index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema:
             )
         )
     own = {_first_index_name(target, column), *(_index_name(target, column, other) for other in OPERATORS)}
-    former = sorted(name for name in own & held.keys() if held[name] != OPERATORS[metric])
+    former = sorted(name for name in own & held.keys() if held[name] != wanted)
     return [
         f"Index {name} of column {column} has a former metric, and each write maintains it. Unless a query needs it, "
         f"run in the database: DROP INDEX {Identifier(target.schema, name).as_string()}"

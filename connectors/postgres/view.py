@@ -10,6 +10,7 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from connectors.errors import target_missing
 from connectors.postgres.client import Database
+from connectors.postgres.errors import delete_ignored
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import GUARD_COLUMN, columns, hold
 from connectors.result import EntryCount
@@ -40,6 +41,7 @@ SWEEP: Final = (
     "INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT *, {below} - 1 FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
+LEFT: Final = "SELECT FROM {table} t WHERE {blocks} AND coalesce({guard}, 0) < {below} LIMIT 1"
 IS_OLD: Final = SQL("deleted_at < now() - make_interval(secs => {})")
 FORGET: Final = "DELETE FROM {tombstones} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {tombstones} WHERE {is_old} LIMIT 10000)) AND {is_old}"
 """A writer may renew a tombstone while this statement waits for it. Older minor releases then check the last condition alone."""
@@ -159,8 +161,10 @@ def sweep(database: Database, target: Target, route: RouteSpec, below_guard: int
         end = None if start + BLOCKS_SWEPT > blocks else start + BLOCKS_SWEPT
         with database.transaction(bounded=False) as cursor:
             hold(cursor, target, route)
-            query = target.query(SWEEP, below=Literal(below_guard), blocks=block_range(start, end))
-            swept += cursor.execute(query).rowcount
+            parts = {"below": Literal(below_guard), "blocks": block_range(start, end)}
+            swept += cursor.execute(target.query(SWEEP, **parts)).rowcount
+            if cursor.execute(target.query(LEFT, **parts)).rowcount:
+                raise delete_ignored(str(target))
     return swept
 
 

@@ -8,13 +8,15 @@ The rows of the first load of a new table are copied into the table itself (``lo
     3. Rows that a newer tombstone has overtaken are deleted. This statement sees the tombstones of writers for which
        statement 1 waited, since each statement of a transaction (READ COMMITTED) sees what was committed before it.
 
-An even guard is a delete (``connectors.change.guard_of``). A row in the table never keeps an even guard.
+An even guard is a delete (``connectors.change.guard_of``). A row in the table never keeps an even guard: if the server leaves
+the row of a placeholder, the chunk is not written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -24,7 +26,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from connectors.change import CHANGE_TYPE, DELETES
 from connectors.errors import target_missing
-from connectors.postgres.errors import code_of, is_key_error, is_row_error, line_of, reason_of
+from connectors.postgres.errors import code_of, delete_ignored, is_key_error, is_row_error, line_of, reason_of
 from connectors.postgres.load import finish, is_load
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
@@ -32,6 +34,8 @@ from connectors.postgres.types import ESCAPES, NULL, RAW
 from connectors.result import Rejected, WriteResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import LiteralString
 
     from connectors.change import RouteSpec
@@ -40,9 +44,11 @@ if TYPE_CHECKING:
 
 STAGE: Final = (
     "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
-    "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
+    "CREATE TEMP TABLE IF NOT EXISTS {stage} ({declared}, cdf_position bigint GENERATED ALWAYS AS IDENTITY (CACHE 10000)) ON COMMIT DELETE ROWS"
 )
-"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table."""
+"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table.
+The places of the rows in the temporary table do not have the order of COPY, which fills the pages of a former transaction in any order.
+A cache saves three quarters of the time of the numbers."""
 INTO_STAGE: Final = "COPY {stage} ({columns}) FROM STDIN"
 INTO_TABLE: Final = "COPY {table} ({columns}) FROM STDIN"
 MERGE: Final = (
@@ -54,17 +60,18 @@ LEAVE_TOMBSTONES: Final = (
     "RETURNING {key_of_row}, t.{guard}) INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT * FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
+KEPT: Final = "SELECT FROM {stage} s JOIN {table} t ON {same} WHERE s.{guard} % 2 = 0 AND coalesce(t.{guard}, 0) <= s.{guard} LIMIT 1"
 OVERTAKEN: Final = (
     "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
     "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
 )
-NUMBERED: Final = SQL("(SELECT row_number() OVER (ORDER BY ctid) - 1 AS cdf_position, * FROM {stage}) s")
+POSITION: Final = SQL("s.cdf_position - (SELECT min(cdf_position) FROM {stage})")
 STALE: Final = (
-    "SELECT cdf_position FROM {numbered} LEFT JOIN {table} t ON {same} "
+    "SELECT {position} FROM {stage} s LEFT JOIN {table} t ON {same} "
     "WHERE CASE WHEN s.{guard} % 2 = 0 THEN t.{guard} IS NOT NULL ELSE t.{guard} IS DISTINCT FROM s.{guard} END"
 )
 ABSENT: Final = (
-    "SELECT cdf_position FROM {numbered} WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+    "SELECT {position} FROM {stage} s WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
 )
 
 
@@ -79,12 +86,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the chunks of a route. ``held``, the columns of the table, makes a part of the name of the temporary table."""
+    """Writes the chunks of a route. ``held``, the declared type of each column, makes a part of the name of the temporary table."""
 
     database: Database
     target: Target
     route: RouteSpec
-    held: tuple[Any, ...]
+    held: Mapping[str, str]
     _queries: dict[tuple[str, ...], bytes] = field(default_factory=dict, init=False, repr=False)
     """The statements of this writer: psycopg composes one in a millisecond."""
 
@@ -94,13 +101,13 @@ class Writer:
             held = held_columns(cursor, target)
         if held is None:
             raise target_missing(f"table {target} was dropped")
-        return cls(database, target, route, (str(target), *((name, column.type) for name, column in held.items())))
+        return cls(database, target, route, {name: column.declared for name, column in held.items()})
 
     def write(self, chunk: pa.RecordBatch, names: list[str]) -> WriteResult:
         """Write a chunk, whose lines of COPY have the columns ``names``.
 
         A row that the server refuses ends its transaction. The others are then written in parts without it: up to the
-        line that COPY names, or in halves.
+        line that COPY names, and in halves.
         """
         outcome, sent, pending = Outcome(), 0, [(0, chunk)]
         while pending:
@@ -140,14 +147,18 @@ class Writer:
 
     def _merge(self, cursor: psycopg.Cursor[Any], part: pa.RecordBatch, names: list[str]) -> tuple[set[int], set[int]]:
         """Merge the rows of the stage; return the positions of those that lost, and of deletes whose key had no row."""
-        deletes = pc.any(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
+        deletes = pc.sum(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
         absent = self._positions(cursor, ABSENT, names) if deletes else set()
         written = cursor.execute(self._query(MERGE, names)).rowcount
-        if deletes:
-            cursor.execute(self._query(LEAVE_TOMBSTONES, names))
+        if deletes and cursor.execute(self._query(LEAVE_TOMBSTONES, names)).rowcount < deletes:
+            self._check_deleted(cursor, names)  # newer rows are left, too
         overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
         lost = written != part.num_rows or overtaken
         return self._positions(cursor, STALE, names) if lost else set(), absent
+
+    def _check_deleted(self, cursor: psycopg.Cursor[Any], names: list[str]) -> None:
+        if cursor.execute(self._query(KEPT, names)).rowcount:
+            raise delete_ignored(str(self.target))
 
     def _positions(self, cursor: psycopg.Cursor[Any], text: LiteralString, names: list[str]) -> set[int]:
         return {at for (at,) in cursor.execute(self._query(text, names)).fetchall()}
@@ -160,12 +171,14 @@ class Writer:
 
     def _composed(self, text: LiteralString, names: list[str]) -> Composed:
         updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)
-        definition = sha256(repr((self.held, names)).encode()).hexdigest()
+        declared = (SQL("{} {}").format(Identifier(name), SQL(self.held[name])) for name in names if name in self.held)
+        definition = sha256(repr((str(self.target), self.held, names)).encode()).hexdigest()
         stage = Identifier("pg_temp", f"cdf_stage_{definition[:16]}")
         return self.target.query(
             text,
             stage=stage,
-            numbered=NUMBERED.format(stage=stage),
+            position=POSITION.format(stage=stage),
+            declared=SQL(", ").join(declared),
             columns=columns(names),
             updates=SQL(", ").join(updates),
             same=self.target.same_keys("t", "s"),
@@ -215,8 +228,10 @@ def _content(texts: pa.BinaryArray) -> memoryview:
 
 
 def _split(rows: int, error: psycopg.Error) -> list[tuple[int, int]]:
-    """Return the start and the length of each part to write, the last part first."""
+    """Return the start and the length of each part to write, the last part first.
+
+    The rows after the line that COPY names are two parts: if every row is bad, each is sent some log(rows) times.
+    """
     line = line_of(error)
-    bad = (line - 1, 1) if line is not None and line <= rows else (rows // 2, 0)
-    parts = [(0, bad[0]), bad, (sum(bad), rows - sum(bad))]
-    return [part for part in reversed(parts) if part[1]]
+    bounds = [0, rows // 2, rows] if line is None or line > rows else [0, line - 1, line, (line + rows) // 2, rows]
+    return [(start, end - start) for start, end in reversed(list(pairwise(bounds))) if start < end]

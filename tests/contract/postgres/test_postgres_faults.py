@@ -281,6 +281,37 @@ def test_connection_that_is_dropped_in_silence_ends_in_two_minutes(postgres_serv
     assert (seconds, interval * count, milliseconds) == (idle, 60, 120_000)
 
 
+def test_server_also_ends_a_connection_that_is_dropped_in_silence(postgres_server):
+    """Else the transaction of a machine that vanished would keep the claim: no timeout acts while COPY waits for lines."""
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    settings = PostgresSettings(type="postgres", url=postgres_server.url)
+    with closing(Database(settings)) as database, database.transaction() as cursor:
+        found = [cursor.execute(f"SELECT current_setting('{name}')").fetchone()[0] for name in names]
+    assert found == ["60", "10", "6", "120000"]
+
+
+def test_connection_ends_after_an_hour_also_if_nothing_uses_it(postgres_server, db, monkeypatch):
+    """The temporary table of an open session keeps its transaction id in use."""
+
+    def process(seconds=0):
+        with database.transaction() as cursor:
+            cursor.execute("SELECT pg_sleep(%s)", [seconds])
+            return cursor.connection.info.backend_pid
+
+    def is_open(process):
+        return bool(db("SELECT pid FROM pg_stat_activity WHERE pid = %s", process))
+
+    monkeypatch.setattr("connectors.postgres.client.LONGEST_USE_SECONDS", 1)
+    monkeypatch.setattr("connectors.postgres.client.GRACE_SECONDS", 0.2)
+    with closing(Database(PostgresSettings(type="postgres", url=postgres_server.url))) as database:
+        first = process()
+        assert process(1.5) == first, "a transaction is not interrupted"
+        assert process() != first
+        second = process()
+        until(lambda: not is_open(second), 20)
+        assert process() != second
+
+
 def test_limit_of_connections_is_an_overload(postgres_server, db):
     db("CREATE ROLE limited LOGIN CONNECTION LIMIT 0")
     url = postgres_server.url.replace("cdf@", "limited@")
@@ -343,7 +374,9 @@ def test_take_over_waits_for_a_writer_and_fences_it_off(postgres_server, written
         with db.connection.transaction():  # a writer that has not committed
             query = new._target(route).query("SELECT pg_advisory_xact_lock_shared({lock})")
             db.connection.execute(query)
-            with pytest.raises(RetryableError, match="timeout"):
+            with pytest.raises(
+                RetryableError, match=rf"process {db.connection.info.backend_pid} .*pg_terminate_backend"
+            ):
                 new.prepare(SCHEMA, replace(route, fence=1))
         new.prepare(SCHEMA, replace(route, fence=1))
         with pytest.raises(PermanentError, match="another instance"):
@@ -364,12 +397,15 @@ def test_dropped_table_halts_with_a_resync(sink, written, route, db):
         write(upsert("a", 1))
 
 
-def test_altered_table_halts_and_a_restart_adds_the_column_again(sink, written, route, db):
+def test_dropped_column_halts_with_a_resync_which_adds_it_again(sink, written, route, db):
+    """After a resume the column would be null in the rows of before."""
     write = written(sink, route)
     db(f'ALTER TABLE "{route.table}" DROP COLUMN name')
-    with pytest.raises(PermanentError, match="cdf-replicator resume"):
+    with pytest.raises(PermanentError, match="cdf-replicator resync"):
         write(upsert("a", 1, "one"))
-    assert_applied(written(sink, route)(upsert("a", 1, "one")))
+    resync = replace(route, epoch=2)
+    assert_applied(written(sink, resync)(upsert("a", 1, "one", epoch=2)))
+    assert db(f'SELECT name FROM "{route.table}"') == [{"name": "one"}]
 
 
 def test_row_that_overflows_a_narrowed_column_is_rejected(sink, written, route, db):
@@ -471,6 +507,61 @@ def test_delete_that_a_trigger_refuses_is_a_dead_letter(sink, written, route, db
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
 
 
+@pytest.mark.parametrize("operation", ["DELETE", "INSERT"])
+def test_delete_that_a_trigger_ignores_halts_and_changes_nothing(sink, written, route, db, operation):
+    write = written(sink, route)
+    write(upsert("a", 1, "one"), upsert("b", 3, "newer"))
+    db(f"CREATE FUNCTION {route.table}_keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    db(f'CREATE TRIGGER keep BEFORE {operation} ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION {route.table}_keep()')
+    assert list(write(deletion("b", 2)).stale) == [0], "no delete is needed"
+    with pytest.raises(PermanentError, match="keeps rows that were deleted") as caught:
+        write(deletion("a", 2), deletion("absent", 2))
+    assert "Remove the trigger" in caught.value.hint
+    assert db(f'SELECT id, name FROM "{route.table}" ORDER BY id') == [
+        {"id": "a", "name": "one"},
+        {"id": "b", "name": "newer"},
+    ]
+    db(f'DROP TRIGGER keep ON "{route.table}"')
+    assert list(write(deletion("a", 2), deletion("absent", 2)).noop) == [1]
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["b"]
+
+
+@pytest.fixture
+def restricted(postgres_server, db, route):
+    """A sink whose user may read, insert and update the rows of a table with row-level security, but has no DELETE policy."""
+    name, role = f'"{route.table}"', f"restricted_{route.table}"
+    with closing(sink_to(postgres_server.url)) as owner:
+        owner.prepare(SCHEMA, route)
+        owner.save_watermark(route, Watermark(0, 0, 1))
+    db(f"CREATE ROLE {role} LOGIN")
+    db(f"GRANT USAGE ON SCHEMA public TO {role}")
+    db(f'GRANT ALL ON {name}, "{route.table}__cdf_deleted", cdf_claim TO {role}')
+    db(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
+    for operation, check in (("SELECT", "USING"), ("INSERT", "WITH CHECK"), ("UPDATE", "USING")):
+        db(f"CREATE POLICY may_{operation} ON {name} FOR {operation} {check} (true)")
+    with closing(sink_to(postgres_server.url.replace("cdf@", f"{role}@"))) as sink:
+        yield sink
+    db(f"DROP OWNED BY {role}")
+    db(f"DROP ROLE {role}")
+
+
+def test_delete_that_row_level_security_hides_halts(spark, restricted, route, db):
+    def write(*changes):
+        return restricted.write(render_chunk(spark, restricted, route, SCHEMA, changes))
+
+    restricted.open(route)
+    assert_applied(write(upsert("a", 1, "one")))
+    with pytest.raises(PermanentError, match="row-level security") as caught:
+        write(deletion("a", 2))
+    assert "policy FOR DELETE" in caught.value.hint
+    with pytest.raises(PermanentError, match="row-level security"):
+        restricted.delete_orphans(route, guard_of(2, 0, upsert=False))
+    assert db(f'SELECT name FROM "{route.table}"') == [{"name": "one"}]
+    db(f'CREATE POLICY may_delete ON "{route.table}" FOR DELETE USING (true)')
+    assert_applied(write(deletion("a", 2)))
+    assert restricted.delete_orphans(route, guard_of(2, 0, upsert=False)) == 0
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [("53000", "overloaded"), ("40000", "conflict"), ("55006", "conflict"), ("XX000", "unavailable"), ("38000", None)],
@@ -500,3 +591,16 @@ def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, writte
     )
     assert [entry.position for entry in sorted(result.rejected, key=lambda entry: entry.position)] == [0, 4]
     assert (list(result.stale), list(result.noop)) == ([1], [3])
+
+
+def test_positions_are_those_of_the_chunk_for_rows_of_any_size(sink, written, route):
+    """Rows of different sizes fill the pages of the temporary table in another order than that of the chunk."""
+    write = written(sink, route)
+    random = Random(1)
+    write(*(upsert(f"{at}", 9, "newer") for at in range(0, 400, 7)), deletion("former", 1))
+    for _ in range(5):
+        names = [random.randbytes(random.choice([350, 950])).hex() for _ in range(400)]
+        changes = (deletion(f"{at}", 5) if at % 5 == 1 else upsert(f"{at}", 5, name) for at, name in enumerate(names))
+        result = write(*changes)
+        assert list(result.stale) == list(range(0, 400, 7))
+        assert list(result.noop) == [at for at in range(1, 400, 5) if at % 7]

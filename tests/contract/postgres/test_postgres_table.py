@@ -308,9 +308,9 @@ def test_tombstones_of_a_former_key_do_not_block_the_new_one(sink, deliver, db, 
 def test_tombstones_stay_if_the_key_stays(sink, deliver, db, route):
     sink.prepare(SCHEMA, route)
     deliver(route, deletion("a", 5))
-    db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE varchar(20)')
+    db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE varchar')
     sink.prepare(SCHEMA, route)
-    assert db.types(f"{route.table}__cdf_deleted")["id"] == "character varying(20)"
+    assert db.types(f"{route.table}__cdf_deleted")["id"] == "character varying"
     assert list(deliver(route, upsert("a", 4)).stale) == [0]
 
 
@@ -325,6 +325,29 @@ def test_key_with_a_collation_that_merges_keys_is_refused(sink, db, route):
         sink.prepare(SCHEMA, route)
     db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE text COLLATE "C"')
     sink.prepare(SCHEMA, route)
+
+
+def test_tombstones_have_the_collation_of_the_key(sink, db, route):
+    """The index of a key does not serve a comparison by another collation: each chunk would read all tombstones for each row."""
+
+    def collations():
+        held = db(
+            "SELECT collation_schema, collation_name FROM information_schema.columns WHERE table_name = %s AND column_name = 'id'",
+            f"{route.table}__cdf_deleted",
+        )
+        return [(row["collation_schema"], row["collation_name"]) for row in held]
+
+    db(f'CREATE SCHEMA "Their {route.table}"; CREATE COLLATION "Their {route.table}"."The C" FROM "C"')
+    db(f'CREATE TABLE "{route.table}" (id text COLLATE "C" PRIMARY KEY, name text)')
+    sink.prepare(SCHEMA, route)
+    assert collations() == [("pg_catalog", "C")]
+    for collation, found in (
+        (f'"Their {route.table}"."The C"', (f"Their {route.table}", "The C")),
+        ('pg_catalog."default"', (None, None)),
+    ):
+        db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE text COLLATE {collation}')
+        sink.prepare(SCHEMA, route)
+        assert collations() == [found]
 
 
 def test_rows_are_counted_without_guards_and_without_tombstones(sink, deliver, db, route):
@@ -344,7 +367,8 @@ def test_rows_are_counted_without_guards_and_without_tombstones(sink, deliver, d
 
 def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):
     db(
-        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"
+        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, "
+        "number int GENERATED ALWAYS AS IDENTITY, low text GENERATED ALWAYS AS (lower(name)) STORED, id text, PRIMARY KEY (id))"
     )
     db(f"INSERT INTO \"{route.table}\" (name, note, id) VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
     sink.prepare(with_columns(n=LongType()), route)
@@ -365,7 +389,12 @@ def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, 
         ("TABLE {} (id text PRIMARY KEY, name text, must int NOT NULL)", "column must is NOT NULL without a default"),
         ("TABLE {} (id text PRIMARY KEY, name integer)", "column name is integer, the route sends text"),
         ("TABLE {} (id text PRIMARY KEY, name text GENERATED ALWAYS AS (id) STORED)", "column name is generated"),
+        (
+            "TABLE {} (id text PRIMARY KEY, name text, low text NOT NULL GENERATED ALWAYS AS (lower(name)) STORED)",
+            "column low is NOT NULL and generated",
+        ),
         ("TABLE {} (id text PRIMARY KEY DEFERRABLE, name text)", "no primary key"),
+        ("TABLE {} (id varchar(5) PRIMARY KEY, name text)", r"key column id is character varying\(5\), which cuts"),
         ("TABLE {} (name text PRIMARY KEY)", "no key column id"),
         ("TABLE {} (id text PRIMARY KEY, name text) PARTITION BY HASH (id)", "not an ordinary table"),
         ("VIEW {} AS SELECT 'a' AS id, 'b' AS name", "not an ordinary table"),
@@ -376,6 +405,7 @@ def test_table_that_can_not_take_the_route_is_refused(sink, db, route, definitio
     with pytest.raises(PermanentError, match=reason) as caught:
         sink.prepare(SCHEMA, route)
     assert "TARGET_TABLE" in caught.value.hint
+    assert ("drop the column, then run: cdf-replicator resync" in caught.value.hint) is ("the route sends" in reason)
     assert sink.read_claim(route) is None
 
 
@@ -408,10 +438,25 @@ def test_table_of_another_route_is_refused_until_a_resync(sink, route):
     assert sink.read_claim(other).route == "another"
 
 
-@pytest.mark.parametrize("name", ["_cdf_guard", "x" * 64])
+@pytest.mark.parametrize("name", ["_cdf_guard", "cdf_position", "x" * 64])
 def test_column_name_that_can_not_be_a_column_is_refused(sink, route, name):
     with pytest.raises(PermanentError, match="can't be a column"):
         sink.prepare(with_columns(**{name: LongType()}), route)
+
+
+def test_column_of_the_tombstones_is_refused_as_a_key_alone(sink):
+    schema = with_columns(deleted_at=StringType())
+    with pytest.raises(PermanentError, match="Column deleted_at can't be a column"):
+        sink.prepare(schema, route_to(keys=("id", "deleted_at")))
+    sink.prepare(schema, route_to())
+
+
+def test_view_on_a_column_that_has_to_be_widened_is_named(sink, db, route):
+    sink.prepare(with_columns(n=IntegerType()), route)
+    db(f'CREATE VIEW "{route.table}_view" AS SELECT n FROM "{route.table}"')
+    with pytest.raises(PermanentError, match=f'view {route.table}_view depends on column "n"'):
+        sink.prepare(with_columns(n=LongType()), route)
+    db(f'DROP VIEW "{route.table}_view"')
 
 
 def test_system_column_name_is_refused_with_the_reason_of_the_server(sink, route):

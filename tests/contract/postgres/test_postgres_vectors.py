@@ -82,6 +82,17 @@ def test_changed_metric_gets_an_index_and_a_warning_about_the_former(sink, db, r
 
 
 @pytest.mark.usefixtures("extended")
+def test_removed_metric_leaves_a_warning_about_its_index(sink, db, route):
+    sink.prepare(VECTORS, route)
+    (former,) = indexes(db, route)
+    without = route_to(route.table, options={"vectors": "embedding:3"})
+    (warning,) = sink.prepare(VECTORS, without)
+    db(warning[warning.index("DROP INDEX") :])
+    assert former in warning
+    assert (sink.prepare(VECTORS, without), indexes(db, route)) == ([], {})
+
+
+@pytest.mark.usefixtures("extended")
 def test_index_of_a_former_release_is_not_made_twice(sink, db, route):
     sink.prepare(VECTORS, route_to(route.table, options={"vectors": "embedding:3"}))
     former = f"{route.table}__cdf_embedding"

@@ -67,7 +67,7 @@ def test_key_that_copy_can_not_read_is_found_in_any_language(context, of_key):
     [
         (errors.InsufficientPrivilege, "TEMPORARY"),
         (errors.UndefinedTable, "resync"),
-        (errors.UndefinedColumn, "cdf-replicator resume"),
+        (errors.UndefinedColumn, "cdf-replicator resync"),
         (errors.DatatypeMismatch, "cdf-replicator resume"),
         (errors.InvalidCatalogName, "Correct the table"),
         (errors.TooManyColumns, "Correct the table"),
@@ -80,6 +80,36 @@ def test_fault_of_the_table_or_the_user_halts_with_the_next_step(error, hint):
     found = classify(error("the server's text"), "PostgreSQL at db")
     assert isinstance(found, PermanentError)
     assert hint in found.hint
+
+
+@pytest.mark.parametrize(
+    "error", [errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction, errors.InsufficientPrivilege]
+)
+def test_fault_of_a_trigger_names_it_and_is_no_missing_target(error):
+    context = b'SQL statement "INSERT"\nPL/pgSQL function audit() line 1 at SQL statement\nCOPY orders, line 1: "value"'
+    found = classify(error("the server's text", info={DiagnosticField.CONTEXT: context}), "PostgreSQL at db")
+    assert isinstance(found, PermanentError)
+    assert found.reason.endswith("(PL/pgSQL function audit() line 1 at SQL statement).")
+    assert "Correct the trigger of the table" in found.hint
+
+
+def test_line_of_copy_is_no_trigger():
+    said = errors.UndefinedTable("no", info={DiagnosticField.CONTEXT: b'COPY orders, line 1: "value"'})
+    found = classify(said, "PostgreSQL at db")
+    assert "resync" in found.hint
+    assert "value" not in str(found)
+
+
+@pytest.mark.parametrize(("error", "shown"), [(errors.FeatureNotSupported, True), (errors.InvalidCatalogName, False)])
+def test_detail_that_has_no_value_of_a_row_is_shown(error, shown):
+    said = error("no", info={DiagnosticField.MESSAGE_DETAIL: b"view v depends on column n"})
+    assert ("view v depends on column n" in str(classify(said, "PostgreSQL at db"))) is shown
+
+
+def test_missing_right_names_those_on_tables_too():
+    found = classify(errors.InsufficientPrivilege("permission denied for table cdf_claim"), "PostgreSQL at db")
+    assert "SELECT, INSERT, UPDATE and DELETE on the table, its tombstones" in found.hint
+    assert "USAGE and CREATE on the schema" in found.hint
 
 
 @pytest.mark.parametrize(
