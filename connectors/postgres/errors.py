@@ -103,9 +103,7 @@ def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Except
         return target_missing(f"{server}: {text}")
     if rows and is_row_error(error):
         return error
-    if (
-        state == "0A000" and error.diag.message_detail
-    ):  # what depends on a column; other details may have values of a row
+    if state == "0A000" and error.diag.message_detail:  # what depends on a column; other details may quote a row
         text = f"{text}: {error.diag.message_detail}"
     return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
 
