@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
+from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC_CLAUSE, UNKNOWN_SPARK_ERROR, UNREADABLE, USE_RANGE_OR_RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError
@@ -166,7 +167,7 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         raise RouteHaltError(
             "bad_request",
             f"Versions {first} to {latest} of table {route.source.slug} can't be read: {decision.message}",
-            "Nothing was changed. Start at a later version.",
+            "Nothing was changed. " + (step_for(error) or "Start at a later version."),
         ) from error
 
 

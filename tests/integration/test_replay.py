@@ -180,6 +180,11 @@ def test_refused_replay_names_the_versions_of_the_feed_and_the_resync(prepared):
         assert "Version 9 of table orders" in message
         assert "changes of versions 2 to 3 are available. Use a version of that range. " in message
         assert message.endswith("To start from the current snapshot, run: cdf-replicator resync orders_files")
+    early = refusal(world, 0)
+    assert early.startswith("Versions 0 to 3 of table orders can't be read: [DELTA_MISSING_CHANGE_DATA]")
+    assert (
+        "was not recorded for version [0]. Nothing was changed. The change feed was off in a part of the range" in early
+    )
 
 
 def enable_the_feed_and_deliver(world):
