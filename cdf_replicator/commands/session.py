@@ -84,12 +84,15 @@ class Answers:
         yield from _values(self._alone(query), title)
 
     def session(self) -> SparkSession:
-        """Return the own Spark session; raise ``AnswerError`` if Spark does not start."""
+        """Return the own Spark session; raise ``AnswerError`` if Spark does not start.
+
+        Its JVM does not log failed tasks: the command reports their error, in full if its cause is unknown.
+        """
         from cdf_replicator.spark import session
 
         if self._session is None:
             try:
-                self._session = session.start(self._conf)
+                self._session = session.start(self._conf, log_tasks=False)
             except session.SparkStartError as error:
                 raise AnswerError(str(error), exit_code=exit_codes.CONFIGURATION) from error
         return self._session
