@@ -8,6 +8,7 @@ import structlog
 
 from cdf_replicator.commands import service
 from cdf_replicator.commands.task_progress import without_progress
+from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.queries.answer import End, Failure
 from cdf_replicator.queries.configuration import digest
 from cdf_replicator.route import Source
@@ -107,10 +108,16 @@ class Answers:
         from cdf_replicator.queries import changes, execution, validation
         from cdf_replicator.queries.query import ReadChanges, Validate
         from cdf_replicator.queries.running import RunningQuery
-        from cdf_replicator.state.location import state_folder
+        from cdf_replicator.state.location import check_local_folder, state_folder
         from cdf_replicator.state.store import StateStore
 
-        spark, settings = self.session(), self._settings
+        settings = self._settings
+        if settings is not None and not isinstance(query, ReadChanges | Validate):
+            try:
+                check_local_folder(settings)
+            except StateError as error:
+                raise AnswerError(str(error), exit_code=exit_codes.CONFIGURATION) from error
+        spark = self.session()
 
         def work() -> Iterator[Any]:
             if isinstance(query, ReadChanges):  # needs no settings
