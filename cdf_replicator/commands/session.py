@@ -8,6 +8,7 @@ import structlog
 
 from cdf_replicator.commands import service
 from cdf_replicator.commands.task_progress import without_progress
+from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.queries.answer import End, Failure
 from cdf_replicator.queries.configuration import digest
 from cdf_replicator.route import Source
@@ -84,12 +85,15 @@ class Answers:
         yield from _values(self._alone(query), title)
 
     def session(self) -> SparkSession:
-        """Return the own Spark session; raise ``AnswerError`` if Spark does not start."""
+        """Return the own Spark session; raise ``AnswerError`` if Spark does not start.
+
+        Its JVM does not log failed tasks: the command reports their error, in full if its cause is unknown.
+        """
         from cdf_replicator.spark import session
 
         if self._session is None:
             try:
-                self._session = session.start(self._conf)
+                self._session = session.start(self._conf, log_tasks=False)
             except session.SparkStartError as error:
                 raise AnswerError(str(error), exit_code=exit_codes.CONFIGURATION) from error
         return self._session
@@ -104,10 +108,16 @@ class Answers:
         from cdf_replicator.queries import changes, execution, validation
         from cdf_replicator.queries.query import ReadChanges, Validate
         from cdf_replicator.queries.running import RunningQuery
-        from cdf_replicator.state.location import state_folder
+        from cdf_replicator.state.location import check_local_folder, state_folder
         from cdf_replicator.state.store import StateStore
 
-        spark, settings = self.session(), self._settings
+        settings = self._settings
+        if settings is not None and not isinstance(query, ReadChanges | Validate):
+            try:
+                check_local_folder(settings)
+            except StateError as error:
+                raise AnswerError(str(error), exit_code=exit_codes.CONFIGURATION) from error
+        spark = self.session()
 
         def work() -> Iterator[Any]:
             if isinstance(query, ReadChanges):  # needs no settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.errors.conditions import RESYNC, UNKNOWN_SPARK_ERROR
@@ -19,6 +19,9 @@ from cdf_replicator.errors.exceptions import (
     StateError,
 )
 from connectors import PermanentError, RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persists, see the log for its full text."
 _SINK_NEXT_STEP: Final = "No action needed: the route retries until the sink responds."
@@ -97,12 +100,25 @@ def _text(error: BaseException) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the first line of the text, from the first condition that is not a wrapper on."""
+    """Return the first line or sentence of the text, from the first condition that is not a wrapper on."""
     text = _CALLING.sub("", text)
     named = [m for m in re.finditer(r"\[[A-Z][A-Z0-9_]+(\.[A-Z0-9_]+)*\]", text) if m.group() not in _WRAPPERS]
     start = named[0].start() if named else 0
     lines = text[start:].strip().splitlines()
-    return lines[0][:500] if lines else "no message"
+    return _sentence(lines)[:500] if lines else "no message"
+
+
+def _sentence(lines: Sequence[str]) -> str:
+    """Return the first line. Delta breaks some messages in the middle of a sentence: join the lines up to its full stop."""
+    sentence = lines[0].rstrip()
+    if not sentence.startswith("[DELTA_"):
+        return sentence
+    for line in lines[1:]:
+        if sentence.endswith((".", ":")) or not line or line[0].isspace():  # a stack trace is indented
+            break
+        head, stop, _ = line.rstrip().partition(". ")
+        sentence += f" {head}{stop.rstrip()}"
+    return sentence
 
 
 _STORAGE_PACKAGES: Final = ("cdf_replicator.state.", "cdf_replicator.source.", "cdf_replicator.spark.hadoop_path")

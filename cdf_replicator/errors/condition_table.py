@@ -71,8 +71,8 @@ _REACTIONS: Final = {
     "DELTA_MISSING_CHANGE_DATA": _Reaction(
         "halt",
         "change_feed_off",
-        "Enable it: ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Then run: cdf-replicator "
-        "resync {route}",
+        "The change feed was off at a version that the route needs. Run: cdf-replicator enable TABLE. It enables the feed if "
+        "necessary, and shows the first version of the feed. Then start at that version, or run: cdf-replicator resync {route}",
     ),
     "DELTA_STREAMING_TRAILING_COMMIT_MISSING": _Reaction("retry_then_halt", "history_lost", RESYNC),
     (

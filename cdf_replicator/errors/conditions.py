@@ -37,6 +37,8 @@ class ErrorCondition:
 RESYNC: Final = "Run: cdf-replicator resync {route}"
 RESYNC_CLAUSE: Final = RESYNC[0].lower() + RESYNC[1:]
 """The same command as the end of a sentence."""
+USE_RANGE_OR_RESYNC: Final = "Use a version of that range. To start from the current snapshot, " + RESYNC_CLAUSE
+"""The next step after a replay of versions that are not available."""
 RESYNC_RENAMED: Final = (
     RESYNC + " --yes (it deletes every entry with a former name, often a larger share than MAX_REMOVED_SHARE)"
 )

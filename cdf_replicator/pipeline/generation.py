@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
+from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.errors.conditions import RESYNC_CLAUSE, UNKNOWN_SPARK_ERROR, UNREADABLE
+from cdf_replicator.errors.conditions import RESYNC_CLAUSE, UNKNOWN_SPARK_ERROR, UNREADABLE, USE_RANGE_OR_RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
@@ -107,7 +108,7 @@ def replayed(
     The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
     """
     check_bootstrapped(state)
-    source.check_range(version)
+    source.check_range(version, USE_RANGE_OR_RESYNC)
     delivered = max(state.held_version, delivered_version(state, state_path))
     claim = sink.read_claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # the target was restored from an older copy
@@ -127,7 +128,7 @@ def refilled(route: Route, state: RouteState, version: int, source: SourceTable)
 
     Raises ``RouteHaltError`` and then changes nothing.
     """
-    source.check_range(version)
+    source.check_range(version, USE_RANGE_OR_RESYNC)
     check_readable(route, source, version)
     epoch = state.next_epoch(version, table_id=state.table_id)
     return replace(epoch, phase="streaming", pinned_version=None, start_version=version)
@@ -166,7 +167,7 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         raise RouteHaltError(
             "bad_request",
             f"Versions {first} to {latest} of table {route.source.slug} can't be read: {decision.message}",
-            "Nothing was changed. Start at a later version.",
+            "Nothing was changed. " + (step_for(error) or "Start at a later version."),
         ) from error
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from cdf_replicator.errors.bounded_read import OF_A_RANGE, step_for
 from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.queries import changes, dead_letters, plans, validation
 from cdf_replicator.queries.query import (
     ListDeadLetters,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.store import StateStore
     from cdf_replicator.verification.result import Verification
+
+log = structlog.get_logger(__name__)
 
 NEXT_STEPS: Final = {
     **OF_A_RANGE,
@@ -78,7 +83,14 @@ def _verified(
 
 
 def describe_error(error: Exception, route: str = "") -> tuple[str, str]:
-    """Return the description of an error and the operator's next step. A route repeats by itself, and a command does not."""
+    """Return the description of an error and the operator's next step. A route repeats by itself, and a command does not.
+
+    An error of an unknown cause is also logged in full.
+    """
     decision = classify_error(error, route=route)
+    if found := step_for(error, NEXT_STEPS):
+        return decision.message, found
+    if decision.reason in (UNKNOWN_SPARK_ERROR, "bug"):
+        log.error("unexpected error", error_class=type(error).__name__, exc_info=error)
     next_step = decision.remedy if decision.action == "halt" else "Repeat the command once the error is over."
-    return decision.message, step_for(error, NEXT_STEPS) or next_step
+    return decision.message, next_step

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.errors.conditions import USE_RANGE_OR_RESYNC
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.pipeline.target_claim import check_resyncable
 from cdf_replicator.queries.answer import ReplayPlan, ResyncPlan
@@ -34,9 +35,9 @@ def replay(spark: SparkSession, query: PlanReplay, settings: Settings) -> Iterat
     sources = [settings.routes[name].source for name in query.routes]
     for source in {each.slug: each for each in sources}.values():
         table, first = SourceTable(spark, source), query.starting_version
-        table.check_range(first)
+        table.check_range(first, USE_RANGE_OR_RESYNC)
         last = table.log.latest_version() if query.ending_version is None else query.ending_version
-        table.check_range(last)
+        table.check_range(last, USE_RANGE_OR_RESYNC)
         yield _by_version(table, first, last)
 
 

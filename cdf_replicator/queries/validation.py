@@ -165,7 +165,7 @@ def _sink(settings: Settings, slug: str) -> Iterator[Finding]:
     try:
         sink.check()
     except RetryableError as error:
-        yield Finding(f"sink {slug}", f"{error}.", "Start it, or correct its address.")
+        yield Finding(f"sink {slug}", f"{str(error).rstrip('.')}.", "Start it, or correct its address.")
     except SinkError as error:
         yield Finding(f"sink {slug}", str(error), "")
     finally:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.delivery.dead_letters import id_filter
+from cdf_replicator.errors.conditions import USE_RANGE_OR_RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import generation, start_position
 from cdf_replicator.runtime.redrive import redrive, repair
@@ -104,14 +105,14 @@ class CommandExecutor:
 
     def _deliver_range(self, first: int, last: int, source: SourceTable, sink: Sink) -> str:
         state = self._streaming_state(source, sink)
-        source.check_range(first)
+        source.check_range(first, USE_RANGE_OR_RESYNC)
         if sink.mode == "upsert":
             raise RouteHaltError(
                 "bad_request",
                 "In a sink that keeps one entry per key, a replay with an end would bring back keys that were deleted later.",
                 "Replay without --ending-version.",
             )
-        source.check_range(last)
+        source.check_range(last, USE_RANGE_OR_RESYNC)
         # The sink will already hold the versions of the range that the stream has not delivered yet.
         state = replace(state, replay_end_version=max(state.replay_end_version, last))
         self.context.state_store.save(state)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Source
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_USE_RANGE_OR_OMIT: Final = "Use a version of that range, or omit it to start from the current snapshot."
 
 
 class SourceTable:
@@ -106,19 +107,20 @@ class SourceTable:
         shortest = checks.agg(F.min("retention")).first()
         return math.inf if shortest is None or shortest[0] is None else float(shortest[0]) / 1000
 
-    def check_range(self, version: int) -> None:
-        """Check that changes can be read from ``version`` on; raises ``RouteHaltError`` with the available range.
+    def check_range(self, version: int, next_step: str = _USE_RANGE_OR_OMIT) -> None:
+        """Check that the log has changes from ``version`` on; raises ``RouteHaltError`` with the range of the change feed.
 
         Streams must be able to start at V+1. The Delta setting for that accepts any future version silently
         (docs/design.md).
         """
         earliest, latest = self.log.available()
         if not earliest <= version <= latest:
+            first = self.change_feed_enabled_since() or earliest
             raise RouteHaltError(
                 "start_out_of_range",
-                f"Starting version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
-                f"versions {earliest} to {latest} are available.",
-                "Use a version of that range, or omit it to start from the current snapshot.",
+                f"Version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
+                f"changes of versions {max(earliest, first)} to {latest} are available.",
+                next_step,
             )
 
     def version_at(self, timestamp: str) -> int:

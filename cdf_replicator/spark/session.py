@@ -117,8 +117,14 @@ LEFTOVER_SECONDS: Final = 3600
 """Age of a properties file that no start still reads."""
 
 
-def start(settings: Spark) -> SparkSession:
-    """Start the JVM and the session; raise ``SparkStartError``."""
+def start(settings: Spark, *, log_tasks: bool = True) -> SparkSession:
+    """Start the JVM and the session; raise ``SparkStartError``.
+
+    Args:
+        settings: Settings of the session.
+        log_tasks: Whether the JVM logs each failed task with its stack trace.
+    """
+    os.environ["JVM_LOG_TASKS"] = "warn" if log_tasks else "off"  # conf/log4j2.properties reads it
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this pyarrow and these sinks
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))

@@ -21,9 +21,8 @@ def state_folder(settings: Settings | StateSettings) -> StoragePath:
 
     Raises the errors of ``session.start``, and ``StateError``.
     """
-    location = urlsplit(settings.state_path)
-    if location.scheme in ("", "file"):
-        return LocalPath(location.path if location.scheme else settings.state_path)
+    if (local := _local_folder(settings)) is not None:
+        return local
     try:
         return HadoopPath.at(session.start(settings.spark), settings.state_path)
     except OSError as error:
@@ -31,3 +30,22 @@ def state_folder(settings: Settings | StateSettings) -> StoragePath:
             f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
             "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
         ) from error
+
+
+def check_local_folder(settings: Settings | StateSettings) -> None:
+    """Raise ``StateError`` if the state path is in this machine's own file system and not in a folder; starts no Spark."""
+    if (local := _local_folder(settings)) is None:
+        return
+    try:
+        local.nearest_folder()
+    except OSError as error:
+        raise StateError(
+            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). Name the folder of the service's state."
+        ) from error
+
+
+def _local_folder(settings: Settings | StateSettings) -> LocalPath | None:
+    location = urlsplit(settings.state_path)
+    if location.scheme not in ("", "file"):
+        return None
+    return LocalPath(location.path if location.scheme else settings.state_path)

@@ -65,11 +65,16 @@ class LocalPath(PosixPath):
             return [self / entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
         return []
 
-    def check_writable(self) -> None:
-        """Raise ``OSError`` unless this user may write to the folder, or to the nearest folder above it that exists."""
+    def nearest_folder(self) -> LocalPath:
+        """Return the folder, or the nearest folder above it that exists; raise ``OSError`` if a file is in its place."""
         nearest = next(place for place in (self, *self.parents) if os.path.lexists(place))
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        return nearest
+
+    def check_writable(self) -> None:
+        """Raise ``OSError`` unless this user may write to the folder, or to the nearest folder above it that exists."""
+        nearest = self.nearest_folder()
         if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=True):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 

@@ -133,7 +133,8 @@ def test_start_at_a_version_without_change_feed_halts(world):
     world.insert("(2, 'b')")
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
     decision = shown(world, world.run(), "halt", "change_feed_off")
-    assert "delta.enableChangeDataFeed = true" in decision.remedy
+    assert decision.message.endswith("as change data was not recorded for version [1].")
+    assert "cdf-replicator enable TABLE" in decision.remedy
     assert decision.remedy.endswith("resync orders_files")
     del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
     resync_repairs(world)

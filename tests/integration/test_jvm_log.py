@@ -19,12 +19,14 @@ from cdf_replicator.monitoring import logs
 from cdf_replicator.spark import session
 from cdf_replicator.settings.models import Spark
 logs.configure("info", "json")
-spark = session.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}))
+spark = session.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}), log_tasks=False)
 jvm = spark.sparkContext._jvm
 cause = jvm.java.lang.IllegalStateException(sys.argv[2])
 log = jvm.org.apache.logging.log4j.LogManager.getLogger("some.library")
 log.warn(sys.argv[1])
 log.error(sys.argv[1], cause)
+for name in ("executor.Executor", "scheduler.TaskSetManager"):
+    jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark." + name).error("a failed task")
 print(open(f"/proc/{session.jvm_pid(spark)}/maps").read())
 spark.stop()
 """
@@ -50,3 +52,7 @@ def test_quotes_and_newlines_stay_on_one_line_of_json(ended):
     assert (first["message"], first["log.level"], first["error.message"]) == (WARNING, "warn", "")
     assert (second["message"], second["log.level"], second["error.message"]) == (WARNING, "error", CAUSE)
     assert first["@timestamp"].endswith("Z")
+
+
+def test_failed_tasks_of_a_command_that_reads_are_not_logged(ended):
+    assert "a failed task" not in ended.stderr

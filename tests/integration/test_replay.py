@@ -8,7 +8,11 @@ import shutil
 
 import pytest
 
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import streaming_query
+from cdf_replicator.queries import plans
+from cdf_replicator.queries.execution import describe_error
+from cdf_replicator.queries.query import PlanReplay
 from cdf_replicator.runtime import command_handler
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
@@ -164,6 +168,37 @@ def test_impossible_replay_is_refused_and_the_route_continues(world, version):
     ] in answer.message
     assert world.state().generation == 0
     assert world.delivered() == world.expected()
+
+
+def test_refused_replay_names_the_versions_of_the_feed_and_the_resync(prepared):
+    world = prepared(enable_the_feed_and_deliver)  # the feed is on from version 2 on, and the newest version is 3
+    query = PlanReplay(routes=("orders_files",), starting_version=9)
+    with pytest.raises(RouteHaltError) as planned:
+        list(plans.replay(world.spark, query, world.settings))
+    dry = " ".join(describe_error(planned.value, "orders_files"))
+    for message in (refusal(world, 9), refusal(world, 9, 10), dry):
+        assert "Version 9 of table orders" in message
+        assert "changes of versions 2 to 3 are available. Use a version of that range. " in message
+        assert message.endswith("To start from the current snapshot, run: cdf-replicator resync orders_files")
+    early = refusal(world, 0)
+    assert early.startswith("Versions 0 to 3 of table orders can't be read: [DELTA_MISSING_CHANGE_DATA]")
+    assert (
+        "was not recorded for version [0]. Nothing was changed. The change feed was off in a part of the range" in early
+    )
+
+
+def enable_the_feed_and_deliver(world):
+    world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    world.insert("(2, 'b')")
+    assert world.run() is None
+
+
+def refusal(world, *versions):
+    command = Command("replay", "orders_files", *versions)
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "failed"
+    return world.answer(command).message
 
 
 def test_replay_before_the_end_of_the_bootstrap_is_refused(world):

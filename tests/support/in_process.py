@@ -35,7 +35,7 @@ def run(spark: SparkSession, given: Mapping[str, str], *words: str) -> Ended:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, {"CDF_HTTP__BIND_PORT": "0", **given}, clear=True))
         stack.enter_context(patch.object(sys, "argv", [PROGRAM, *words]))
-        stack.enter_context(patch.object(cdf_replicator.spark.session, "start", lambda _settings: spark))
+        stack.enter_context(patch.object(cdf_replicator.spark.session, "start", lambda _settings, **_: spark))
         stack.enter_context(patch.object(SparkSession, "stop", lambda _session: None))
         stack.enter_context(_restored())
         stack.enter_context(redirect_stdout(output))

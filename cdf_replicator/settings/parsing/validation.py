@@ -97,7 +97,7 @@ def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problem
             value = tree.get(base, {})
             rival = next((leaf for _, leaf in leaves(value) if leaf.origin == node.origin), None)
             if rival is not None:
-                problems.add((*path, base), None, f"either this or {rival.variable}, not both", node.variable)
+                problems.add((*path, key), node.display, f"either this or {rival.variable}, not both", node.variable)
             elif not value or is_map(secret) or node.origin == ENVIRONMENT:
                 content = _secret(node, (*path, key), problems)
                 if content is not None:

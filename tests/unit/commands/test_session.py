@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 
 import pytest
+import structlog
 from pyspark.errors import AnalysisException
 
 from cdf_replicator.commands import session
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.queries import execution
+from cdf_replicator.queries.query import ListDeadLetters
 from cdf_replicator.settings import load_table_settings, parse_timestamp
 from cdf_replicator.settings.models import Table
 
@@ -72,3 +76,29 @@ def test_each_error_of_a_batch_read_has_its_own_next_step(error, step):
     what, next_step = execution.describe_error(AnalysisException(f"An error occurred: [{error}] some text."))
     assert what == f"[{error}] some text."
     assert step in next_step
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (AnalysisException("Job aborted:\nin a task: KeyError: 'name'"), True),
+        (KeyError("name"), True),
+        (AnalysisException("[PATH_NOT_FOUND] /lake/orders"), False),
+        (RouteHaltError("bad_request", "refused", "Repeat it."), False),
+    ],
+)
+def test_error_of_an_unknown_cause_is_logged_in_full(error, logged):
+    with structlog.testing.capture_logs() as entries:
+        execution.describe_error(error)
+    assert [entry["exc_info"] for entry in entries] == ([error] if logged else [])
+
+
+@pytest.mark.parametrize("path", ["state", "state/below", "file:state"])
+def test_state_path_that_is_a_file_is_refused_before_spark_starts(monkeypatch, tmp_path, path):
+    (tmp_path / "state").touch()
+    path = path.replace("state", f"{tmp_path}/state", 1)
+    monkeypatch.setattr(session.Answers, "session", lambda _: pytest.fail("Spark was started"))
+    answers = session.Answers(SimpleNamespace(state_path=path), None)
+    with pytest.raises(session.AnswerError, match=r"CDF_STATE_PATH=.* can't be used \(Not a directory\)") as refused:
+        list(answers._alone(ListDeadLetters(route=None, closed=False, limit=1)))
+    assert refused.value.exit_code == 78

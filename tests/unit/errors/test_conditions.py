@@ -132,6 +132,25 @@ def test_every_condition_has_a_next_step():
     assert all(row.next_step for row in ERROR_CONDITIONS)
 
 
+FEED_OFF = "[DELTA_MISSING_CHANGE_DATA] Error getting change data for range [0 , 7] as change data was not"
+INCOMPLETE = "[DELTA_STATE_RECOVER_ERROR] The protocol of your Delta table could not be recovered while Reconstructing"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"{FEED_OFF}\nrecorded for version [0]. If you've\nenabled it", f"{FEED_OFF} recorded for version [0]."),
+        (f"{FEED_OFF}\nrecorded\nfor version [0].\nOtherwise", f"{FEED_OFF} recorded for version [0]."),
+        (f"{INCOMPLETE}\nversion: 4\n\nJVM stacktrace:", f"{INCOMPLETE} version: 4"),
+        (f"{INCOMPLETE}\n\tat org.apache.spark. Log", INCOMPLETE),
+        ("[DELTA_SCHEMA_CHANGED] Detected schema change:\nstreaming source schema: root", "[DELTA_SCHEMA_CHANGED] Detected schema change:"),
+        ("[PARSE_SYNTAX_ERROR] Syntax error at '='\n== SQL ==", "[PARSE_SYNTAX_ERROR] Syntax error at '='"),
+    ],
+)  # fmt: skip
+def test_first_sentence_of_a_broken_message_of_delta_is_reported(text, shown):
+    assert classify_error(AnalysisException(message=text), route="r").message == shown
+
+
 def test_innermost_condition_is_reported():
     text = next(text for _, _, text in RECORDED if "FILE_NOT_EXIST" in text)
     decision = classify_error(StreamingQueryException(message=text), route="orders_search")

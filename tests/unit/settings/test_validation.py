@@ -68,8 +68,8 @@ def test_problem_of_a_value_is_reported_once_with_given_and_expected(
         (
             "http: {token: x, token_file: /absent}",
             "HTTP__TOKEN_FILE",
-            "http.token",
-            None,
+            "http.token_file",
+            "'/absent' (in {file})",
             "either this or CDF_HTTP__TOKEN, not both",
         ),
     ],
