@@ -130,6 +130,23 @@ def test_index_with_short_delete_retention_is_warned_about_and_unchanged(sink, e
     assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "5m"
 
 
+def test_asynchronous_translog_of_existing_index_is_warned_about(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h", "translog.durability": "ASYNC"}}})
+    (warning,) = sink.prepare(SCHEMA, route)
+    assert "loses acknowledged writes if a node crashes" in warning
+
+
+def test_created_index_keeps_acknowledged_writes_despite_a_template(sink, es, route):
+    template = {"settings": {"index.translog.durability": "async"}}
+    es("PUT", f"/_index_template/{route.table}", {"index_patterns": [route.table], "template": template})
+    try:
+        assert sink.prepare(SCHEMA, route) == []
+    finally:
+        es("DELETE", f"/_index_template/{route.table}")
+    settings = es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]
+    assert settings["translog"]["durability"] == "request"
+
+
 @pytest.mark.parametrize("kind", ["long", "date", "object", "boolean"])
 def test_incompatible_mapping_is_reported_for_each_field(sink, es, route, kind):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"price": {"type": kind}}}})
