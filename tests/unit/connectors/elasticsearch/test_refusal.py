@@ -12,10 +12,15 @@ from connectors.elasticsearch.settings import ElasticsearchSettings, OpenSearchS
 SETTINGS = {"elasticsearch": ElasticsearchSettings, "opensearch": OpenSearchSettings}
 
 PRODUCT = {"x-elastic-product": "Elasticsearch"}
+UNABLE = "unable to authenticate with provided credentials and anonymous access is not allowed for this request"
 
 
-def reply(status, kind=None, reason="", headers=None):
-    body = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}) if kind else reason
+def failed(what):
+    return {"additional_unsuccessful_credentials": f"API key: apikey authentication for id VuaCfGcB {what}"}
+
+
+def reply(status, kind=None, reason="", headers=None, **more):
+    body = json.dumps({"error": {"type": kind, "reason": reason, **more}, "status": status}) if kind else reason
     return Reply(ELASTICSEARCH, status, PRODUCT if headers is None else headers, body.encode())
 
 
@@ -30,6 +35,7 @@ def reply(status, kind=None, reason="", headers=None):
         (reply(504, reason="", headers={}), "unavailable"),
         (reply(404, reason="default backend - 404", headers={}), "unavailable"),
         (reply(404, "search_context_missing_exception", "No search context found"), "unavailable"),
+        (reply(401, "security_exception", UNABLE, **failed("encountered a failure")), "unavailable"),
     ],
 )
 def test_temporary_status_is_retryable(answer, reason):
@@ -43,6 +49,7 @@ def test_temporary_status_is_retryable(answer, reason):
     ("answer", "word"),
     [
         (reply(401, "security_exception", "missing authentication credentials for REST request"), "credentials"),
+        (reply(401, "security_exception", UNABLE, **failed("has been invalidated")), "credentials"),
         (reply(401, reason="<html>nginx</html>", headers={}), "credentials"),
         (reply(403, "security_exception", "action [indices:admin/create] is unauthorized"), "not allowed"),
         (reply(400, "illegal_argument_exception", "Limit of total fields [1000] has been exceeded"), "Limit of total"),
