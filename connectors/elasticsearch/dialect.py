@@ -25,7 +25,7 @@ class Dialect:
         header: The header in which the product names itself in every answer. Its value begins with the name.
         who: The path that returns the user of a request. Every user may read it.
         accept: The media type of that answer.
-        point_in_time: The path, below an index, that opens a point in time.
+        point_in_time: The path, below an index, that opens a point in time of every shard; the time of its life completes it.
         pit_key: The name of its id in the answer.
         close: The path that frees points in time.
         map_field: The field of a map with any keys.
@@ -75,7 +75,7 @@ ELASTICSEARCH: Final = Dialect(
     header="x-elastic-product",
     who="/_security/_authenticate",
     accept="application/vnd.elasticsearch+json; compatible-with=8",  # an older version refuses it
-    point_in_time="_pit",
+    point_in_time="_pit?keep_alive=",
     pit_key="id",
     close="/_pit",
     map_field={"type": "flattened", "ignore_above": LONGEST_TERM},
@@ -93,7 +93,7 @@ OPENSEARCH: Final = Dialect(
     header="x-opensearch-version",  # an older version has no such header
     who="/_plugins/_security/authinfo",
     accept="application/json",
-    point_in_time="_search/point_in_time",
+    point_in_time="_search/point_in_time?allow_partial_pit_creation=false&keep_alive=",  # the default is true
     pit_key="pit_id",
     close="/_search/point_in_time",
     map_field={"type": "flat_object"},
