@@ -93,7 +93,8 @@ OPENSEARCH: Final = Dialect(
     header="x-opensearch-version",  # an older version has no such header
     who="/_plugins/_security/authinfo",
     accept="application/json",
-    point_in_time="_search/point_in_time?allow_partial_pit_creation=false&keep_alive=",  # the default is true
+    # By default it takes the shards that it finds, and replicas, which lack the newest writes with index.replication.type: SEGMENT.
+    point_in_time="_search/point_in_time?allow_partial_pit_creation=false&preference=_primary&keep_alive=",
     pit_key="pit_id",
     close="/_search/point_in_time",
     map_field={"type": "flat_object"},
