@@ -62,10 +62,16 @@ class Reply:
 
     @property
     def error(self) -> tuple[str, str]:
-        """Return type and reason of the error; without a type an empty type and the first 200 characters of the body."""
+        """Return type and reason of the error; without a type an empty type and the first 200 characters of the body.
+
+        The reason of a search is that of its first shard.
+        """
         try:
             error = orjson.loads(self.body)["error"]
-            return (error["type"] or "", error.get("reason") or "") if isinstance(error, dict) else ("", str(error))
+            if not isinstance(error, dict):
+                return "", str(error)
+            causes = error.get("root_cause") if error["type"] == "search_phase_execution_exception" else None
+            return error["type"] or "", (causes or [error])[0].get("reason") or ""
         except (ValueError, KeyError, TypeError):
             return "", self.body[:200].decode(errors="replace")
 
@@ -183,6 +189,8 @@ class Cluster:
             if OLDER.match(reply.body):
                 raise PermanentError(f"{found}.", "Set HOSTS to its HTTP port.")
             raise RetryableError("unavailable", f"{found}; if this error persists, set HOSTS to its HTTP port")
+        if this.outdated(reply.headers):
+            raise PermanentError(f"this is {reply.headers[this.header]}, older than {this.oldest}.", "Upgrade it.")
         if kind == "media_type_header_exception":
             raise PermanentError(f"this {this.product} is older than {this.oldest}: {reason}.", "Upgrade it.")
 

@@ -155,6 +155,33 @@ def test_other_product_is_permanent(monkeypatch):
         cluster.check()
 
 
+@pytest.mark.parametrize(
+    ("version", "accepted"), [("3.2.0", False), ("3.3.0", True), ("3.10.1", True), ("4.0.0", True)]
+)
+def test_opensearch_that_can_not_sort_a_point_in_time_is_refused(monkeypatch, version, accepted):
+    headers = {"x-opensearch-version": f"OpenSearch/{version} (opensearch)"}
+    cluster = cluster_that_answers(monkeypatch, "opensearch", 200, headers, "{}")
+    if accepted:
+        cluster.check()
+        return
+    with pytest.raises(
+        PermanentError, match=r"this is OpenSearch/3\.2\.0 \(opensearch\), older than 3\.3\. Upgrade it\."
+    ):
+        cluster.check()
+
+
+def test_refused_search_names_the_reason_of_a_shard():
+    cause = {"type": "illegal_argument_exception", "reason": "Result window is too large, ..."}
+    answer = reply(400, "search_phase_execution_exception", "all shards failed", root_cause=[cause])
+    assert "Result window is too large" in refusal(answer, "POST /_search").reason
+
+
+@pytest.mark.parametrize("causes", [[], None])
+def test_refused_search_without_a_cause_names_its_own_reason(causes):
+    answer = reply(400, "search_phase_execution_exception", "all shards failed", root_cause=causes)
+    assert "all shards failed" in refusal(answer, "POST /_search").reason
+
+
 def cluster_that_answers(monkeypatch, sink, status, headers, body):
     cluster = Cluster(SETTINGS[sink](type=sink, hosts=["http://127.0.0.1:9200"]))
     monkeypatch.setattr(cluster, "send", lambda *_, **__: Reply(cluster.dialect, status, headers, body.encode()))
