@@ -29,7 +29,7 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 EXISTS: Final = "resource_already_exists_exception"
 
-NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn\]")
+NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn[.\]]")
 
 KEY_UNREAD: Final = b" encountered a failure"
 """Part of a 401 of Elasticsearch that could not read an API key, since its security index is not available, as during a restart."""

@@ -198,7 +198,7 @@ def _vector_settings(found: list[Field]) -> dict[str, Any]:
     """Return the settings with which ``_source`` keeps vectors as they were sent, and vectors may have an index."""
     vectors = [leaf.kind.definition for leaf in found if leaf.kind.definition["type"] in VECTOR_FIELDS]
     if any("space_type" in definition for definition in vectors):
-        return {"knn": True}
+        return {"knn": True, "knn.derived_source.enabled": False}  # derived, vectors with cosine are normalized
     return {KEEP_VECTORS: False} if any(definition["type"] == "dense_vector" for definition in vectors) else {}
 
 

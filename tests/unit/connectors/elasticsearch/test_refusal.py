@@ -170,6 +170,15 @@ def test_opensearch_that_can_not_sort_a_point_in_time_is_refused(monkeypatch, ve
         cluster.check()
 
 
+@pytest.mark.parametrize("setting", ["knn", "knn.derived_source.enabled"])
+def test_missing_vector_plugin_is_named_whichever_setting_is_refused_first(setting):
+    body = {
+        "error": {"type": "illegal_argument_exception", "reason": f"unknown setting [index.{setting}] please check"}
+    }
+    answer = Reply(OPENSEARCH, 400, {"x-opensearch-version": "OpenSearch/3.8.0"}, json.dumps(body).encode())
+    assert "opensearch-knn" in refusal(answer, "PUT /orders").hint
+
+
 def test_refused_search_names_the_reason_of_a_shard():
     cause = {"type": "illegal_argument_exception", "reason": "Result window is too large, ..."}
     answer = reply(400, "search_phase_execution_exception", "all shards failed", root_cause=[cause])
