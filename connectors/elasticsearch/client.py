@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
+BLOCKS: Final = {"cluster_block_exception", "index_create_block_exception"}  # the second is of OpenSearch
 EXISTS: Final = "resource_already_exists_exception"
 
 NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn[.\]]")
@@ -209,7 +210,7 @@ def refusal(reply: Reply, request: str) -> SinkError:
     kind, reason = reply.error
     product = reply.dialect.product
     said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
-    blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}
+    blocked = kind in BLOCKS and reply.status in {FORBIDDEN, TOO_MANY}
     if blocked or kind == "index_closed_exception":
         return RetryableError("read_only", said)
     unread = reply.status == UNAUTHORISED and KEY_UNREAD in reply.body

@@ -30,6 +30,7 @@ def reply(status, kind=None, reason="", headers=None, **more):
         (reply(429, "es_rejected_execution_exception", "rejected execution"), "overloaded"),
         (reply(429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"), "read_only"),
         (reply(403, "cluster_block_exception", "FORBIDDEN/12/index read-only"), "read_only"),
+        (reply(403, "index_create_block_exception", "FORBIDDEN/10/cluster create-index blocked (api)"), "read_only"),
         (reply(503, "cluster_block_exception", "SERVICE_UNAVAILABLE/2/no master"), "unavailable"),
         (reply(502, reason="<html>Bad Gateway</html>", headers={}), "unavailable"),
         (reply(504, reason="", headers={}), "unavailable"),
