@@ -119,10 +119,10 @@ def write_alias(index: str, fence: int | None = None) -> str:
 
 
 def identity_of(cluster: Cluster, index: str) -> str | None:
-    """Return the identity of an index by a small request; None if the index is gone."""
+    """Return the identity of an index by a small request; None if it is gone, also if an alias has its name."""
     names = "*.settings.index.uuid,*.settings.index.history.uuid"
     found: dict[str, Any] | None = cluster.find(f"/{quote(index)}/_settings?filter_path={names}")
-    if not found:
+    if not found or index not in found:
         return None
     return Index(index, None, (), {}, {}, found[index]["settings"]["index"]).identity
 

@@ -327,6 +327,15 @@ def test_watermark_of_a_deleted_index_reports_the_missing_index(sink, es, route)
         sink.save_watermark(route, Watermark(0, 4, 4))
 
 
+def test_index_replaced_by_an_alias_of_its_name_has_lost_writes(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("PUT", f"/{route.table}-v2", {"mappings": es.mapping(route.table)})
+    swap = [{"remove_index": {"index": route.table}}, {"add": {"index": f"{route.table}-v2", "alias": route.table}}]
+    es("POST", "/_aliases", {"actions": swap})
+    assert sink.lost_acknowledged_writes()
+
+
 def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark, sink_to):
     """Fence numbers of two state paths are not comparable: the new state path may have the lower number."""
     before = route_to(owner="lost", fence=9)

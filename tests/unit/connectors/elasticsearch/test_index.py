@@ -1,4 +1,4 @@
-"""The body with which an index is created; no server of the tests has the plugin k-NN."""
+"""The body with which an index is created, for the plugin k-NN that no server of the tests has, and its identity."""
 
 import pytest
 from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
@@ -29,3 +29,12 @@ def test_created_index_keeps_vectors_as_they_were_sent(monkeypatch, sink, settin
     fields = leaves(schema, route.name, sink.Settings.dialect, route.options.parsed_vectors)
     index.create(Recorder(), route.table, fields, route, "1h")
     assert settings.items() <= bodies[0]["settings"]["index"].items()
+
+
+def test_index_that_an_alias_of_its_name_replaced_has_no_identity():
+    class Aliased:
+        def find(self, _):
+            return {"orders-v2": {"settings": {"index": {"uuid": "x"}}}}
+
+    assert index.identity_of(Aliased(), "orders-v2") == "x"
+    assert index.identity_of(Aliased(), "orders") is None
