@@ -309,6 +309,17 @@ def test_watermark_is_written_periodically_and_first_of_generation_at_once(sink,
     assert sink.read_claim(route).watermark == Watermark(1, 0, 2)
 
 
+def test_watermark_restores_the_epoch_that_a_paused_writer_has_put_back(elasticsearch, sink, es, route, sink_to):
+    sink.prepare(SCHEMA, route)
+    former = {"_meta": es.mapping(route.table)["_meta"]}
+    later = replace(route, fence=route.fence + 1, epoch=2)
+    with closing(sink_to(elasticsearch.url)) as successor:
+        successor.prepare(SCHEMA, later)
+        es("PUT", f"/{route.table}/_mapping", former)  # by the writer that has read it before
+        successor.save_watermark(later, Watermark(0, 4, 4))
+        assert successor.read_claim(later).epoch == 2
+
+
 def test_watermark_of_earlier_version_is_read(sink, es, route):
     sink.prepare(SCHEMA, route)
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
