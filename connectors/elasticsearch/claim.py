@@ -71,7 +71,9 @@ def save_watermark(cluster: Cluster, index: Index, route: RouteSpec, watermark: 
         raise lost(f"index {index.name!r} was restored from a copy")
     if index.metadata.get("mark") == str(watermark):
         return
-    meta = {**index.mappings.get("_meta", {}), META: {**index.metadata, "mark": str(watermark)}}
+    # A paused writer of an earlier epoch that resumes between its read and its write puts its note over the claim.
+    note = {**index.metadata, "epoch": max(index.metadata["epoch"], route.epoch), "mark": str(watermark)}
+    meta = {**index.mappings.get("_meta", {}), META: note}
     cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
 
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import elastic_transport
 import orjson
-from elastic_transport.client_utils import url_to_node_config
 
 from connectors.elasticsearch.dialect import DIALECTS, OLDER
-from connectors.elasticsearch.node import ProbedNode
+from connectors.elasticsearch.node import ProbedNode, config_of
 from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-
-CONNECTIONS: Final = 64
-"""Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
+BLOCKS: Final = {"cluster_block_exception", "index_create_block_exception"}  # the second is of OpenSearch
 EXISTS: Final = "resource_already_exists_exception"
 
-NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn\]")
+NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn[.\]]")
 
+KEY_UNREAD: Final = b" encountered a failure"
+"""Part of a 401 of Elasticsearch that could not read an API key, since its security index is not available, as during a restart."""
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_MANY, SERVER_ERROR = 401, 403, 404, 429, 500
 
 
@@ -64,10 +63,16 @@ class Reply:
 
     @property
     def error(self) -> tuple[str, str]:
-        """Return type and reason of the error; without a type an empty type and the first 200 characters of the body."""
+        """Return type and reason of the error; without a type an empty type and the first 200 characters of the body.
+
+        The reason of a search is that of its first shard.
+        """
         try:
             error = orjson.loads(self.body)["error"]
-            return (error["type"] or "", error.get("reason") or "") if isinstance(error, dict) else ("", str(error))
+            if not isinstance(error, dict):
+                return "", str(error)
+            causes = error.get("root_cause") if error["type"] == "search_phase_execution_exception" else None
+            return error["type"] or "", (causes or [error])[0].get("reason") or ""
         except (ValueError, KeyError, TypeError):
             return "", self.body[:200].decode(errors="replace")
 
@@ -99,7 +104,7 @@ class Cluster:
             if settings.ca_certs:
                 settings.ca_certs.open().close()
             self._transport = elastic_transport.Transport(
-                [_node(host, settings) for host in settings.hosts],
+                [config_of(host, settings) for host in settings.hosts],
                 node_class=ProbedNode if self._others else elastic_transport.Urllib3HttpNode,
                 retry_on_status=(),
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
@@ -162,14 +167,6 @@ class Cluster:
         if not reply.ok and reply.error[0] != EXISTS:
             raise refusal(reply, f"PUT {target}")
 
-    def exists(self, target: str) -> bool:
-        reply = self.send("HEAD", target)
-        if reply.status == NOT_FOUND and reply.genuine:
-            return False
-        if not reply.ok:
-            raise refusal(reply, f"HEAD {target}")
-        return True
-
     def check(self) -> None:
         """Check the credentials, the product and its version.
 
@@ -193,6 +190,8 @@ class Cluster:
             if OLDER.match(reply.body):
                 raise PermanentError(f"{found}.", "Set HOSTS to its HTTP port.")
             raise RetryableError("unavailable", f"{found}; if this error persists, set HOSTS to its HTTP port")
+        if this.outdated(reply.headers):
+            raise PermanentError(f"this is {reply.headers[this.header]}, older than {this.oldest}.", "Upgrade it.")
         if kind == "media_type_header_exception":
             raise PermanentError(f"this {this.product} is older than {this.oldest}: {reason}.", "Upgrade it.")
 
@@ -211,10 +210,11 @@ def refusal(reply: Reply, request: str) -> SinkError:
     kind, reason = reply.error
     product = reply.dialect.product
     said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
-    blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}
+    blocked = kind in BLOCKS and reply.status in {FORBIDDEN, TOO_MANY}
     if blocked or kind == "index_closed_exception":
         return RetryableError("read_only", said)
-    if reply.status == UNAUTHORISED:
+    unread = reply.status == UNAUTHORISED and KEY_UNREAD in reply.body
+    if reply.status == UNAUTHORISED and not unread:
         return PermanentError(
             f"{product} refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
         )
@@ -225,20 +225,13 @@ def refusal(reply: Reply, request: str) -> SinkError:
             f"{product} can't keep vectors: {reason}.",
             "Install the plugin k-NN (opensearch-knn) on every node, or take VECTORS out of the route.",
         )
+    if unread:
+        said = f"{said}: it could not read the API key"
     passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
-    if reply.status == TOO_MANY or passing or not reply.genuine:
+    if reply.status == TOO_MANY or passing or unread or not reply.genuine:
         reason = "overloaded" if reply.status == TOO_MANY else "unavailable"
         return RetryableError(reason, said, retry_after=reply.retry_after)
     return PermanentError(f"{product} refused {said}.", f"See the reason, and the log of {product}.")
-
-
-def _node(host: str, settings: DocumentSettings) -> elastic_transport.NodeConfig:
-    return url_to_node_config(host).replace(
-        ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
-        verify_certs=settings.verify_certs,
-        ssl_show_warn=False,
-        connections_per_node=CONNECTIONS,
-    )
 
 
 def _authorization(settings: DocumentSettings) -> dict[str, str]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OLDER: Final = re.compile(rb'\s*\{.*("root_cause":|"user_?name":|no handler found for uri )', re.DOTALL)
 """Matches the answer to ``who`` of a version, of either product, that does not name itself in a header."""
+VERSION: Final = re.compile(r"/(\d+)\.(\d+)")
 LONGEST_TERM: Final = 4096  # characters; Lucene refuses terms above 32766 bytes
 
 
@@ -21,11 +22,11 @@ class Dialect:
     Args:
         type: The sink type.
         product: The name of the product.
-        oldest: The oldest supported major version.
+        oldest: The oldest supported version.
         header: The header in which the product names itself in every answer. Its value begins with the name.
         who: The path that returns the user of a request. Every user may read it.
         accept: The media type of that answer.
-        point_in_time: The path, below an index, that opens a point in time.
+        point_in_time: The path, below an index, that opens a point in time of every shard; the time of its life completes it.
         pit_key: The name of its id in the answer.
         close: The path that frees points in time.
         map_field: The field of a map with any keys.
@@ -39,7 +40,7 @@ class Dialect:
 
     type: str
     product: str
-    oldest: int
+    oldest: str
     header: str
     who: str
     accept: str
@@ -58,6 +59,11 @@ class Dialect:
         """Return whether the product sent an answer with these headers. A proxy's own answer lacks them."""
         return headers.get(self.header, "").startswith(self.product)
 
+    def outdated(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the header names a version below the oldest. That of Elasticsearch names no version."""
+        found = VERSION.search(headers.get(self.header, ""))
+        return found is not None and [int(part) for part in found.groups()] < [int(x) for x in self.oldest.split(".")]
+
     def vector_field(self, dimension: int, metric: str | None) -> dict[str, Any]:
         """Return the field of a vector, with an HNSW index if it has a metric."""
         index = self.unindexed if metric is None else {self.similarity: self.metrics[metric]}
@@ -71,11 +77,11 @@ class Dialect:
 ELASTICSEARCH: Final = Dialect(
     type="elasticsearch",
     product="Elasticsearch",
-    oldest=8,
+    oldest="8",
     header="x-elastic-product",
     who="/_security/_authenticate",
     accept="application/vnd.elasticsearch+json; compatible-with=8",  # an older version refuses it
-    point_in_time="_pit",
+    point_in_time="_pit?keep_alive=",
     pit_key="id",
     close="/_pit",
     map_field={"type": "flattened", "ignore_above": LONGEST_TERM},
@@ -89,11 +95,12 @@ ELASTICSEARCH: Final = Dialect(
 OPENSEARCH: Final = Dialect(
     type="opensearch",
     product="OpenSearch",
-    oldest=3,
+    oldest="3.3",  # the first that sorts by _shard_doc
     header="x-opensearch-version",  # an older version has no such header
     who="/_plugins/_security/authinfo",
     accept="application/json",
-    point_in_time="_search/point_in_time",
+    # By default it takes the shards that it finds, and replicas, which lack the newest writes with index.replication.type: SEGMENT.
+    point_in_time="_search/point_in_time?allow_partial_pit_creation=false&preference=_primary&keep_alive=",
     pit_key="pit_id",
     close="/_search/point_in_time",
     map_field={"type": "flat_object"},

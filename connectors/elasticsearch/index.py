@@ -119,10 +119,10 @@ def write_alias(index: str, fence: int | None = None) -> str:
 
 
 def identity_of(cluster: Cluster, index: str) -> str | None:
-    """Return the identity of an index by a small request; None if the index is gone."""
+    """Return the identity of an index by a small request; None if it is gone, also if an alias has its name."""
     names = "*.settings.index.uuid,*.settings.index.history.uuid"
     found: dict[str, Any] | None = cluster.find(f"/{quote(index)}/_settings?filter_path={names}")
-    if not found:
+    if not found or index not in found:
         return None
     return Index(index, None, (), {}, {}, found[index]["settings"]["index"]).identity
 
@@ -172,8 +172,9 @@ def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc
     """
     properties, vectors = properties_of(found, {}), _vector_settings(found)
     few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
+    settings = {"gc_deletes": gc_deletes, "translog": {"durability": "request"}}  # a template may have async
     body: dict[str, Any] = {
-        "settings": {"index": {"gc_deletes": gc_deletes, **vectors}},
+        "settings": {"index": {**settings, **vectors}},
         "aliases": {write_alias(name, route.fence): {"is_write_index": True}},
         "mappings": {
             "dynamic": "strict",
@@ -186,7 +187,7 @@ def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc
     except PermanentError as error:
         if f"unknown setting [index.{KEEP_VECTORS}]" not in error.reason:
             raise
-        body["settings"] = {"index": {"gc_deletes": gc_deletes}}  # an earlier version, which keeps them anyway
+        body["settings"] = {"index": settings}  # an earlier version, which keeps them anyway
         cluster.create(f"/{quote(name)}", body)
     index = find(cluster, name)
     assert index is not None
@@ -197,7 +198,7 @@ def _vector_settings(found: list[Field]) -> dict[str, Any]:
     """Return the settings with which ``_source`` keeps vectors as they were sent, and vectors may have an index."""
     vectors = [leaf.kind.definition for leaf in found if leaf.kind.definition["type"] in VECTOR_FIELDS]
     if any("space_type" in definition for definition in vectors):
-        return {"knn": True}
+        return {"knn": True, "knn.derived_source.enabled": False}  # derived, vectors with cosine are normalized
     return {KEEP_VECTORS: False} if any(definition["type"] == "dense_vector" for definition in vectors) else {}
 
 
@@ -221,6 +222,11 @@ def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]
         warnings.append(
             f"index {index.name!r} forgets deletes after {remembered}: a write that is delayed longer could bring a "
             f"deleted row back; set index.gc_deletes to 1h"
+        )
+    if index.settings.get("translog", {}).get("durability", "").lower() == "async":
+        warnings.append(
+            f"index {index.name!r} loses acknowledged writes if a node crashes, and only verify finds that: set "
+            f"index.translog.durability to request"
         )
     if leaves_out_vectors(cluster, index):
         warnings.append(

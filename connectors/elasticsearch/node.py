@@ -1,4 +1,7 @@
-"""Probe a node of a cluster of several hosts before a request, so that a silent host delays the request by seconds only."""
+"""Configure the connections to a node, and probe a node of a cluster of several hosts before a request.
+
+The probe lets a silent host delay the request by seconds only.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,31 @@ from typing import TYPE_CHECKING, Final
 
 from elastic_transport import ConnectionError as NoConnectionError
 from elastic_transport import ConnectionTimeout, HttpHeaders, NodeConfig, Urllib3HttpNode
-from elastic_transport.client_utils import DEFAULT
+from elastic_transport.client_utils import DEFAULT, url_to_node_config
 
 if TYPE_CHECKING:
     from elastic_transport._node import NodeApiResponse
     from elastic_transport.client_utils import DefaultType
 
+    from connectors.elasticsearch.settings import DocumentSettings
+
 log = logging.getLogger(__name__)
 
+CONNECTIONS: Final = 64
+"""Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
 PROBE_SECONDS: Final = 2.0
 KNOWN_SECONDS: Final = 10.0
 """Time after an answer during which a node needs no probe."""
+
+
+def config_of(host: str, settings: DocumentSettings) -> NodeConfig:
+    """Return the transport's description of a host."""
+    return url_to_node_config(host).replace(
+        ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
+        verify_certs=settings.verify_certs,
+        ssl_show_warn=False,
+        connections_per_node=CONNECTIONS,
+    )
 
 
 class ProbedNode(Urllib3HttpNode):

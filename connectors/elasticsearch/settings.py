@@ -73,7 +73,9 @@ class DocumentSettings(ArrowSettings):
     )
     username: str | None = None
     password: SecretStr | None = None
-    ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
+    ca_certs: Path | None = Field(
+        None, description="file of certificate authorities to trust; every host is then https://"
+    )
     verify_certs: bool = True
     request_timeout: UpToADay = Field(
         15, gt=0, description="seconds until a request times out; it is retried only if this is below RETRY_SECONDS"
@@ -90,6 +92,12 @@ class DocumentSettings(ArrowSettings):
             raise ValueError("USERNAME and PASSWORD go together")
         if self.api_key is not None and self.username is not None:
             raise ValueError("expected either API_KEY or USERNAME and PASSWORD, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _authorities_need_tls(self) -> Self:
+        if self.ca_certs is not None and any(urlsplit(host).scheme != "https" for host in self.hosts):
+            raise ValueError("CA_CERTS needs https:// in each URL of HOSTS")
         return self
 
 

@@ -140,7 +140,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         if self._requests is not None:
             return
         name = _name(route)
-        alias = self._connected().exists(f"/_alias/{quote(name)}")
+        alias = self._connected().find(f"/_alias/{quote(name)}") is not None
         writer = name if alias else write_alias(name, route.fence)
         self._requests = BulkRequests(self._connected(), quote(writer), route.name)
 

@@ -99,9 +99,16 @@ def _keep_alive(cluster: Cluster, pit: str, closed: threading.Event) -> None:
 
 def open_pit(cluster: Cluster, index: str) -> str:
     """Make every acknowledged write visible, and return the id of a point in time. ``index`` is quoted for a URL."""
-    cluster.request_json("POST", f"/{index}/_refresh")
-    path = f"/{index}/{cluster.dialect.point_in_time}?keep_alive={KEEP_ALIVE}"
-    return str(cluster.request_json("POST", path)[cluster.dialect.pit_key])
+    _post(cluster, f"/{index}/_refresh")
+    return str(_post(cluster, f"/{index}/{cluster.dialect.point_in_time}{KEEP_ALIVE}")[cluster.dialect.pit_key])
+
+
+def _post(cluster: Cluster, path: str) -> Any:
+    """Return the answer; raise ``RetryableError`` if it names failed shards, also of a request that succeeded."""
+    answer = cluster.request_json("POST", path)
+    if failed := answer.get("_shards", {}).get("failed"):
+        raise RetryableError("unavailable", f"POST {path}: it failed on {failed} shards")
+    return answer
 
 
 def close_pit(cluster: Cluster, pit: str) -> None:

@@ -326,6 +326,13 @@ REFUSED_BY_ELASTICSEARCH = (
 REFUSED_BY_OPENSEARCH = (
     replace(REFUSED_BY_ELASTICSEARCH[1], code="illegal_argument"),
     Refusal(
+        "map<string,string>",
+        "map('k', repeat('v', 33000))",
+        "a value of 33,000 bytes in a map",
+        "illegal_argument",
+        "A `flat_object` keeps path and value as a term of at most 32,766 bytes.",
+    ),
+    Refusal(
         "variant", DEEP_ARRAYS, f"arrays {DEEP} deep", "document_parsing", "Arrays are at most 20 deep, in any field."
     ),
 )

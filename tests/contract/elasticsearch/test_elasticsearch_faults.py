@@ -58,12 +58,22 @@ def test_good_credentials_pass_the_check(sink):
     sink.check()
 
 
-@pytest.mark.parametrize("identity", [{}, {"username": "elastic", "password": "wrong"}, {"api_key": "bm86cGU="}])
+@pytest.mark.parametrize("identity", [{}, {"username": "elastic", "password": "wrong"}])
 def test_wrong_credentials_name_the_settings_to_change(secured, identity):
     with closing(sink_to(secured.url, **identity)) as sink, pytest.raises(PermanentError) as caught:
         sink.check()
     assert "401" in caught.value.reason
     assert "API_KEY" in caught.value.hint
+
+
+def test_api_key_that_the_server_can_not_read_is_retried(secured):
+    """The test distribution can't read the index of API keys, as a server can't during its recovery."""
+    with (
+        closing(sink_to(secured.url, api_key="bm86cGU=")) as sink,
+        pytest.raises(RetryableError, match=r"HTTP 401 .*: it could not read the API key") as caught,
+    ):
+        sink.check()
+    assert caught.value.reason == "unavailable"
 
 
 def test_the_check_needs_no_privilege(secured):

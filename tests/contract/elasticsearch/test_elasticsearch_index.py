@@ -130,6 +130,23 @@ def test_index_with_short_delete_retention_is_warned_about_and_unchanged(sink, e
     assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "5m"
 
 
+def test_asynchronous_translog_of_existing_index_is_warned_about(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h", "translog.durability": "ASYNC"}}})
+    (warning,) = sink.prepare(SCHEMA, route)
+    assert "loses acknowledged writes if a node crashes" in warning
+
+
+def test_created_index_keeps_acknowledged_writes_despite_a_template(sink, es, route):
+    template = {"settings": {"index.translog.durability": "async"}}
+    es("PUT", f"/_index_template/{route.table}", {"index_patterns": [route.table], "template": template})
+    try:
+        assert sink.prepare(SCHEMA, route) == []
+    finally:
+        es("DELETE", f"/_index_template/{route.table}")
+    settings = es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]
+    assert settings["translog"]["durability"] == "request"
+
+
 @pytest.mark.parametrize("kind", ["long", "date", "object", "boolean"])
 def test_incompatible_mapping_is_reported_for_each_field(sink, es, route, kind):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"price": {"type": kind}}}})
@@ -292,6 +309,17 @@ def test_watermark_is_written_periodically_and_first_of_generation_at_once(sink,
     assert sink.read_claim(route).watermark == Watermark(1, 0, 2)
 
 
+def test_watermark_restores_the_epoch_that_a_paused_writer_has_put_back(elasticsearch, sink, es, route, sink_to):
+    sink.prepare(SCHEMA, route)
+    former = {"_meta": es.mapping(route.table)["_meta"]}
+    later = replace(route, fence=route.fence + 1, epoch=2)
+    with closing(sink_to(elasticsearch.url)) as successor:
+        successor.prepare(SCHEMA, later)
+        es("PUT", f"/{route.table}/_mapping", former)  # by the writer that has read it before
+        successor.save_watermark(later, Watermark(0, 4, 4))
+        assert successor.read_claim(later).epoch == 2
+
+
 def test_watermark_of_earlier_version_is_read(sink, es, route):
     sink.prepare(SCHEMA, route)
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
@@ -308,6 +336,15 @@ def test_watermark_of_a_deleted_index_reports_the_missing_index(sink, es, route)
     assert sink.lost_acknowledged_writes()
     with pytest.raises(PermanentError, match="is gone"):
         sink.save_watermark(route, Watermark(0, 4, 4))
+
+
+def test_index_replaced_by_an_alias_of_its_name_has_lost_writes(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("PUT", f"/{route.table}-v2", {"mappings": es.mapping(route.table)})
+    swap = [{"remove_index": {"index": route.table}}, {"add": {"index": f"{route.table}-v2", "alias": route.table}}]
+    es("POST", "/_aliases", {"actions": swap})
+    assert sink.lost_acknowledged_writes()
 
 
 def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark, sink_to):

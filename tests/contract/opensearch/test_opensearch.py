@@ -68,6 +68,28 @@ def test_refused_value_has_the_documented_code(spark, sink, es, route, refusal):
     assert es.search(route.table, {"match_all": {}}) == ["null"]
 
 
+@pytest.fixture
+def one_point_in_time(es):
+    """Let a node hold a single point in time, of one shard."""
+    es("PUT", "/_cluster/settings", {"persistent": {"search.max_open_pit_context": 1}})
+    yield
+    es("PUT", "/_cluster/settings", {"persistent": {"search.max_open_pit_context": None}})
+
+
+def test_view_of_a_part_of_the_shards_is_refused(sink, es, route, write, one_point_in_time):
+    es("PUT", f"/{route.table}", {"settings": {"number_of_shards": 2}})
+    sink.prepare(SCHEMA, route)
+    write(route, *(upsert(str(number), 1) for number in range(20)))
+    for call in (sink.count_entries, sink.delete_orphans):
+        with pytest.raises(RetryableError) as caught:
+            call(route, 2 * 2**44)
+        assert caught.value.reason in {"unavailable", "overloaded"}
+    with pytest.raises(RetryableError), sink.view(route):
+        pass
+    es("POST", f"/{route.table}/_refresh")
+    assert es("GET", f"/{route.table}/_count")["count"] == 20
+
+
 def test_years_after_9999_are_found(spark, sink, es, route):
     frame = spark.sql("""
         SELECT 'late' AS key, 17592186044419L AS guard, 'insert' AS change_type,

@@ -12,10 +12,15 @@ from connectors.elasticsearch.settings import ElasticsearchSettings, OpenSearchS
 SETTINGS = {"elasticsearch": ElasticsearchSettings, "opensearch": OpenSearchSettings}
 
 PRODUCT = {"x-elastic-product": "Elasticsearch"}
+UNABLE = "unable to authenticate with provided credentials and anonymous access is not allowed for this request"
 
 
-def reply(status, kind=None, reason="", headers=None):
-    body = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}) if kind else reason
+def failed(what):
+    return {"additional_unsuccessful_credentials": f"API key: apikey authentication for id VuaCfGcB {what}"}
+
+
+def reply(status, kind=None, reason="", headers=None, **more):
+    body = json.dumps({"error": {"type": kind, "reason": reason, **more}, "status": status}) if kind else reason
     return Reply(ELASTICSEARCH, status, PRODUCT if headers is None else headers, body.encode())
 
 
@@ -25,11 +30,13 @@ def reply(status, kind=None, reason="", headers=None):
         (reply(429, "es_rejected_execution_exception", "rejected execution"), "overloaded"),
         (reply(429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"), "read_only"),
         (reply(403, "cluster_block_exception", "FORBIDDEN/12/index read-only"), "read_only"),
+        (reply(403, "index_create_block_exception", "FORBIDDEN/10/cluster create-index blocked (api)"), "read_only"),
         (reply(503, "cluster_block_exception", "SERVICE_UNAVAILABLE/2/no master"), "unavailable"),
         (reply(502, reason="<html>Bad Gateway</html>", headers={}), "unavailable"),
         (reply(504, reason="", headers={}), "unavailable"),
         (reply(404, reason="default backend - 404", headers={}), "unavailable"),
         (reply(404, "search_context_missing_exception", "No search context found"), "unavailable"),
+        (reply(401, "security_exception", UNABLE, **failed("encountered a failure")), "unavailable"),
     ],
 )
 def test_temporary_status_is_retryable(answer, reason):
@@ -43,6 +50,7 @@ def test_temporary_status_is_retryable(answer, reason):
     ("answer", "word"),
     [
         (reply(401, "security_exception", "missing authentication credentials for REST request"), "credentials"),
+        (reply(401, "security_exception", UNABLE, **failed("has been invalidated")), "credentials"),
         (reply(401, reason="<html>nginx</html>", headers={}), "credentials"),
         (reply(403, "security_exception", "action [indices:admin/create] is unauthorized"), "not allowed"),
         (reply(400, "illegal_argument_exception", "Limit of total fields [1000] has been exceeded"), "Limit of total"),
@@ -146,6 +154,42 @@ def test_other_product_is_permanent(monkeypatch):
     cluster = cluster_that_answers(monkeypatch, "opensearch", 404, PRODUCT, "{}")
     with pytest.raises(PermanentError, match="this is Elasticsearch, and the sink has TYPE=opensearch"):
         cluster.check()
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"), [("3.2.0", False), ("3.3.0", True), ("3.10.1", True), ("4.0.0", True)]
+)
+def test_opensearch_that_can_not_sort_a_point_in_time_is_refused(monkeypatch, version, accepted):
+    headers = {"x-opensearch-version": f"OpenSearch/{version} (opensearch)"}
+    cluster = cluster_that_answers(monkeypatch, "opensearch", 200, headers, "{}")
+    if accepted:
+        cluster.check()
+        return
+    with pytest.raises(
+        PermanentError, match=r"this is OpenSearch/3\.2\.0 \(opensearch\), older than 3\.3\. Upgrade it\."
+    ):
+        cluster.check()
+
+
+@pytest.mark.parametrize("setting", ["knn", "knn.derived_source.enabled"])
+def test_missing_vector_plugin_is_named_whichever_setting_is_refused_first(setting):
+    body = {
+        "error": {"type": "illegal_argument_exception", "reason": f"unknown setting [index.{setting}] please check"}
+    }
+    answer = Reply(OPENSEARCH, 400, {"x-opensearch-version": "OpenSearch/3.8.0"}, json.dumps(body).encode())
+    assert "opensearch-knn" in refusal(answer, "PUT /orders").hint
+
+
+def test_refused_search_names_the_reason_of_a_shard():
+    cause = {"type": "illegal_argument_exception", "reason": "Result window is too large, ..."}
+    answer = reply(400, "search_phase_execution_exception", "all shards failed", root_cause=[cause])
+    assert "Result window is too large" in refusal(answer, "POST /_search").reason
+
+
+@pytest.mark.parametrize("causes", [[], None])
+def test_refused_search_without_a_cause_names_its_own_reason(causes):
+    answer = reply(400, "search_phase_execution_exception", "all shards failed", root_cause=causes)
+    assert "all shards failed" in refusal(answer, "POST /_search").reason
 
 
 def cluster_that_answers(monkeypatch, sink, status, headers, body):

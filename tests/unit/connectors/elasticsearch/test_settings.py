@@ -63,8 +63,15 @@ def test_valid_index_names_are_accepted(index):
     assert ElasticsearchSink.Options(index=index).index == index
 
 
+@pytest.mark.parametrize("hosts", ["http://es:9200", "https://a:9200,http://b:9200"])
+def test_authorities_without_tls_are_refused(hosts):
+    with pytest.raises(ValidationError, match="CA_CERTS needs https:// in each URL of HOSTS"):
+        settings(hosts=hosts, ca_certs="/etc/ssl/ca.pem")
+    assert settings(hosts="HTTPS://es:9200", ca_certs="/etc/ssl/ca.pem").ca_certs
+
+
 def test_missing_authority_files_are_named(tmp_path):
-    sink = ElasticsearchSink(settings(ca_certs=tmp_path / "ca.pem"))
+    sink = ElasticsearchSink(settings(hosts="https://es:9200", ca_certs=tmp_path / "ca.pem"))
     with pytest.raises(PermanentError, match="CA_CERTS"):
         sink.check()
 
