@@ -152,7 +152,9 @@ class Use:
 
     def _end_idle(self) -> None:
         """End a connection that the owner of the sink does not use any more: a route may be paused for weeks."""
-        with suppress(psycopg.Error):  # the connection was closed meanwhile
+        if self._connection.closed:
+            return
+        with suppress(psycopg.Error):  # the connection is closed meanwhile
             if self._connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
                 _cut(self._connection)
             else:

@@ -29,10 +29,10 @@ _RETRYABLE_CLASSES: Final = {
 """Reasons by class: connection, transaction rollback, resources, shutdown, system error."""
 _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
-    "42501": "Grant the user what it lacks: TEMPORARY on the database; USAGE and CREATE on the schema; SELECT, INSERT, UPDATE and DELETE on "
-    "the table, its tombstones (NAME__cdf_deleted) and cdf_claim. It must own an existing table to add columns.",
+    "42501": "Grant the user what it lacks: TEMPORARY on the database; USAGE and CREATE on the schema of the table; USAGE on the schema of a type "
+    "or a collation of its columns; SELECT, INSERT, UPDATE and DELETE on the table, its tombstones (NAME__cdf_deleted) and cdf_claim. It must own an existing table to add columns.",
     "42703": "A column was dropped or renamed. Run: cdf-replicator resync {route} (after a resume the column is null in each row of before)",
-    "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+    "42804": _ALTERED, "42P22": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
     "55000": "A published table needs a replica identity. Run in the database: ALTER TABLE … ADD PRIMARY KEY, or ALTER TABLE … REPLICA "
     "IDENTITY. Otherwise remove the cause that the server names. Then run: cdf-replicator resume {route}",
     "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",
@@ -109,11 +109,12 @@ def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Except
 
 
 def delete_ignored(table: str) -> PermanentError:
-    """Return the error for rows that the server left in the table without an error when they were deleted."""
+    """Return the error for deletes that the server did not carry out, without an error."""
     return PermanentError(
-        f"Table {table} keeps rows that were deleted: a BEFORE trigger returns NULL for them, or row-level security hides them "
-        "from DELETE.",
-        "Remove the trigger, or add a policy FOR DELETE (or grant BYPASSRLS). Then run: cdf-replicator resume {route}",
+        f"Table {table} keeps rows that were deleted, or no tombstone of them: a BEFORE trigger returns NULL for such a row (a delete "
+        "first writes the key alone), or row-level security hides it from DELETE.",
+        "Remove the trigger, or let it return these rows. With row-level security, add a policy FOR DELETE (or grant BYPASSRLS). Then "
+        "run: cdf-replicator resume {route}",
     )
 
 

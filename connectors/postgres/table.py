@@ -94,11 +94,13 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
     _align_tombstones(cursor, target, types)
     if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
         make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
-    return [
-        warning
-        for name, (_, metric) in vectors.items()
-        for warning in make_index(cursor, target, name, extension, metric)
+    generated = [
+        f"Column {name} is NOT NULL and generated: if it is null in a row of the key alone, each delete becomes a dead letter"
+        for name, column in (held or {}).items()
+        if column.required and column.generated and not column.default
     ]
+    indexes = (make_index(cursor, target, name, extension, metric) for name, (_, metric) in vectors.items())
+    return generated + [warning for warnings in indexes for warning in warnings]
 
 
 def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None = None) -> dict[str, Held] | None:
@@ -158,11 +160,9 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
         elif name in target.keys and not column.deterministic:
             wrong.append(f"key column {name} has a nondeterministic collation, in which two keys may be equal")
     wrong += [
-        f"column {name} is NOT NULL and generated, and a delete writes the key alone before it removes the row"
-        if column.generated
-        else f"column {name} is NOT NULL without a default, and the route does not send it"
+        f"column {name} is NOT NULL without a default, and the route does not send it"
         for name, column in held.items()
-        if name not in types and name != GUARD_COLUMN and column.required and not column.default
+        if name not in types and name != GUARD_COLUMN and column.required and not (column.default or column.generated)
     ]
     wrong += _wrong_indexes(cursor, target)
     if wrong:

@@ -17,7 +17,7 @@ from connectors.result import EntryCount
 from connectors.view import BODY, FIRST_PAGE, IDENTITY, ScannedView, entry_batch, next_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import psycopg
     import pyarrow as pa
@@ -41,7 +41,7 @@ SWEEP: Final = (
     "INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT *, {below} - 1 FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
-LEFT: Final = "SELECT FROM {table} t WHERE {blocks} AND coalesce({guard}, 0) < {below} LIMIT 1"
+LEFT: Final = "SELECT ctid FROM {table} t WHERE {blocks} AND coalesce({guard}, 0) < {below} LIMIT 1"
 IS_OLD: Final = SQL("deleted_at < now() - make_interval(secs => {})")
 FORGET: Final = "DELETE FROM {tombstones} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {tombstones} WHERE {is_old} LIMIT 10000)) AND {is_old}"
 """A writer may renew a tombstone while this statement waits for it. Older minor releases then check the last condition alone."""
@@ -162,9 +162,19 @@ def sweep(database: Database, target: Target, route: RouteSpec, below_guard: int
         with database.transaction(bounded=False) as cursor:
             hold(cursor, target, route)
             parts = {"below": Literal(below_guard), "blocks": block_range(start, end)}
-            swept += cursor.execute(target.query(SWEEP, **parts)).rowcount
-            if cursor.execute(target.query(LEFT, **parts)).rowcount:
-                raise delete_ignored(str(target))
+            swept += _sweep_blocks(cursor, target, parts)
+    return swept
+
+
+def _sweep_blocks(cursor: psycopg.Cursor[Any], target: Target, parts: Mapping[str, Composable]) -> int:
+    """Return the number of deleted rows. Rows that another application inserts meanwhile are swept, too."""
+    swept = cursor.execute(target.query(SWEEP, **parts)).rowcount
+    seen: set[Any] = set()
+    while left := cursor.execute(target.query(LEFT, **parts)).fetchone():
+        if left in seen:
+            raise delete_ignored(str(target))
+        seen.add(left)
+        swept += cursor.execute(target.query(SWEEP, **parts)).rowcount
     return swept
 
 

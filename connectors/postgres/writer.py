@@ -60,7 +60,11 @@ LEAVE_TOMBSTONES: Final = (
     "RETURNING {key_of_row}, t.{guard}) INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT * FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
-KEPT: Final = "SELECT FROM {stage} s JOIN {table} t ON {same} WHERE s.{guard} % 2 = 0 AND coalesce(t.{guard}, 0) <= s.{guard} LIMIT 1"
+IGNORED: Final = (
+    "SELECT FROM {stage} s WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {tombstones} d WHERE {same_tombstone} AND d.{guard} >= s.{guard}) "
+    "AND NOT EXISTS (SELECT FROM {table} t WHERE {same} AND t.{guard} > s.{guard}) LIMIT 1"
+)
+"""Deletes with neither a tombstone nor a newer row."""
 OVERTAKEN: Final = (
     "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
     "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
@@ -157,7 +161,7 @@ class Writer:
         return self._positions(cursor, STALE, names) if lost else set(), absent
 
     def _check_deleted(self, cursor: psycopg.Cursor[Any], names: list[str]) -> None:
-        if cursor.execute(self._query(KEPT, names)).rowcount:
+        if cursor.execute(self._query(IGNORED, names)).rowcount:
             raise delete_ignored(str(self.target))
 
     def _positions(self, cursor: psycopg.Cursor[Any], text: LiteralString, names: list[str]) -> set[int]:

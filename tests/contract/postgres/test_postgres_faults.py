@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from random import Random
-from threading import Barrier
+from threading import Barrier, Event
 
 import psutil
 import psycopg
@@ -310,6 +310,11 @@ def test_connection_ends_after_an_hour_also_if_nothing_uses_it(postgres_server, 
         second = process()
         until(lambda: not is_open(second), 20)
         assert process() != second
+        use = database._use
+        database.close()
+        timer = use._timer
+        use._end_idle()  # the timer ended at the same time
+        assert use._timer is timer, "no further timer"
 
 
 def test_limit_of_connections_is_an_overload(postgres_server, db):
@@ -517,6 +522,8 @@ def test_delete_that_a_trigger_ignores_halts_and_changes_nothing(sink, written, 
     with pytest.raises(PermanentError, match="keeps rows that were deleted") as caught:
         write(deletion("a", 2), deletion("absent", 2))
     assert "Remove the trigger" in caught.value.hint
+    with pytest.raises(PermanentError, match="no tombstone"):
+        write(deletion("absent", 2))
     assert db(f'SELECT id, name FROM "{route.table}" ORDER BY id') == [
         {"id": "a", "name": "one"},
         {"id": "b", "name": "newer"},
@@ -524,6 +531,36 @@ def test_delete_that_a_trigger_ignores_halts_and_changes_nothing(sink, written, 
     db(f'DROP TRIGGER keep ON "{route.table}"')
     assert list(write(deletion("a", 2), deletion("absent", 2)).noop) == [1]
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["b"]
+
+
+def test_row_of_an_inheriting_table_does_not_prevent_its_delete(written, sink, route, db):
+    write = written(sink, route)
+    write(upsert("a", 1), upsert("b", 3, "newer"))
+    db(f'CREATE TABLE "{route.table}_archive" () INHERITS ("{route.table}")')
+    db(f"INSERT INTO \"{route.table}_archive\" (id) VALUES ('a')")
+    assert list(write(deletion("a", 2), deletion("b", 2)).stale) == [1]
+
+
+def test_sweep_takes_rows_that_an_application_inserts_meanwhile(postgres_server, written, sink, route, db):
+    written(sink, route)
+    db(f"INSERT INTO \"{route.table}\" (id) SELECT 'own ' || n FROM generate_series(1, 50000) n")
+    ended = Event()
+
+    def insert_rows():
+        with psycopg.connect(postgres_server.url, autocommit=True) as other:
+            for number in count():
+                other.execute(f'INSERT INTO "{route.table}" (id) VALUES (%s)', [f"later {number}"])
+                if ended.wait(0.002):
+                    return
+
+    with ThreadPoolExecutor() as pool:
+        inserted = pool.submit(insert_rows)
+        try:
+            until(lambda: db(f"SELECT id FROM \"{route.table}\" WHERE id = 'later 0'"))
+            assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) > 50_000
+        finally:
+            ended.set()
+        inserted.result()
 
 
 @pytest.fixture
