@@ -396,7 +396,7 @@ def test_temporarily_disabled_change_feed_is_detected(started, live):
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     until(lambda: runner.failure is not None)
     assert (runner.failure.action, runner.failure.reason) == ("halt", "change_feed_off")
-    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in runner.failure.remedy
+    assert "cdf-replicator enable TABLE" in runner.failure.remedy
 
 
 def test_route_configured_to_fail_halts_before_it_delivers_new_columns(started):

@@ -62,7 +62,7 @@ def test_point_in_time_that_expires_is_reported(searched, here, monkeypatch):
 
     monkeypatch.setattr(view, "opened", expired)
     log = refused(searched, here)
-    assert "all shards failed" in log
+    assert "No search context found" in log
     monkeypatch.undo()
     assert here(searched.environ, "verify", ROUTE).code == 0
 
