@@ -72,7 +72,8 @@ _REACTIONS: Final = {
         "halt",
         "change_feed_off",
         "The change feed was off at a version that the route needs. Run: cdf-replicator enable TABLE. It enables the feed if "
-        "necessary, and shows the first version of the feed. Then start at that version, or run: cdf-replicator resync {route}",
+        "necessary, and shows the first version of the feed. Then run: cdf-replicator resync {route} (a route that has delivered "
+        "nothing can start at that version instead)",
     ),
     "DELTA_STREAMING_TRAILING_COMMIT_MISSING": _Reaction("retry_then_halt", "history_lost", RESYNC),
     (

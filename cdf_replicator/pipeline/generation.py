@@ -167,7 +167,7 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         raise RouteHaltError(
             "bad_request",
             f"Versions {first} to {latest} of table {route.source.slug} can't be read: {decision.message}",
-            "Nothing was changed. " + (step_for(error) or "Start at a later version."),
+            f"Nothing was changed. {step_for(error) or 'Start at a later version.'} If changes before it were not delivered, {RESYNC_CLAUSE}",
         ) from error
 
 

@@ -115,11 +115,16 @@ class SourceTable:
         """
         earliest, latest = self.log.available()
         if not earliest <= version <= latest:
-            first = self.change_feed_enabled_since() or earliest
+            try:
+                first = self.change_feed_enabled_since()
+            except PySparkException:  # the range is only a part of the message
+                first = earliest
+            available = "the change feed is off"
+            if first is not None:
+                available = f"changes of versions {max(earliest, first)} to {latest} are available"
             raise RouteHaltError(
                 "start_out_of_range",
-                f"Version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
-                f"changes of versions {max(earliest, first)} to {latest} are available.",
+                f"Version {version} of table {self.source.slug} ({self.source.location}) is out of range: {available}.",
                 next_step,
             )
 

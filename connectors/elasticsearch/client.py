@@ -226,7 +226,7 @@ def refusal(reply: Reply, request: str) -> SinkError:
             "Install the plugin k-NN (opensearch-knn) on every node, or take VECTORS out of the route.",
         )
     if unread:
-        said = f"{said}: it could not read the API key"
+        said = f"{said}: it can't read the API key; if this error persists, set API_KEY, or restore its index .security"
     passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
     if reply.status == TOO_MANY or passing or unread or not reply.genuine:
         reason = "overloaded" if reply.status == TOO_MANY else "unavailable"

@@ -93,6 +93,13 @@ def test_version_out_of_range_is_refused_with_the_range(dated, version):
     assert raised.value.decision.remedy
 
 
+def test_refused_version_of_a_table_without_feed_names_that_cause(world):
+    world.create(rows=["(1, 'a')"])
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    with pytest.raises(RouteHaltError, match=r"Version 9 .* is out of range: the change feed is off"):
+        world.source().check_range(9)
+
+
 def test_range_includes_its_ends(dated):
     dated.check_range(0)
     dated.check_range(3)
