@@ -135,7 +135,7 @@ def test_start_at_a_version_without_change_feed_halts(world):
     decision = shown(world, world.run(), "halt", "change_feed_off")
     assert decision.message.endswith("as change data was not recorded for version [1].")
     assert "cdf-replicator enable TABLE" in decision.remedy
-    assert decision.remedy.endswith("resync orders_files")
+    assert "resync orders_files" in decision.remedy
     del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
     resync_repairs(world)
 

@@ -70,7 +70,7 @@ def test_api_key_that_the_server_can_not_read_is_retried(secured):
     """The test distribution can't read the index of API keys, as a server can't during its recovery."""
     with (
         closing(sink_to(secured.url, api_key="bm86cGU=")) as sink,
-        pytest.raises(RetryableError, match=r"HTTP 401 .*: it could not read the API key") as caught,
+        pytest.raises(RetryableError, match=r"HTTP 401 .*: it can't read the API key") as caught,
     ):
         sink.check()
     assert caught.value.reason == "unavailable"
