@@ -154,7 +154,7 @@ class Supervisor:
     def _taken_over(self, root: StoragePath, url: str | None) -> Lease | None:
         """Wait for the lease and read the configuration again, since the former holder may have reloaded it."""
         if (lease := Lease.wait(root, self._on_standby, self._wait_or_stop, url)) is not None:
-            self._configuration.refresh()
+            self._configuration.refresh(spark_runs=self._spark is not None)
         return lease
 
     def _wait_or_stop(self, seconds: float) -> bool:

@@ -68,7 +68,6 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and validate the configuration; raise ``ConfigurationError`` with every problem found."""
     problems = Problems()
     tree = read_sources(environ, problems)
-    file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
         given = repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"]))
         expected = "not set: metrics are counted in one process, and the variable would break them"
@@ -85,10 +84,8 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     _need_routes(tables, routes, problems)
     included = _included(own, routes, {*names, *trees["routes"]}, problems)
 
-    if file_failed:  # the file may have held the missing values
-        problems = Problems(problem for problem in problems if problem.given is not None)
     if problems or own is None:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(_without_missing(problems))
     return Settings(
         **own.model_dump(),
         **groups,  # type: ignore[arg-type]
@@ -117,7 +114,7 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     trees = groups_by_slug(tree.get("tables"), ("tables",), "<setting>", problems)
     tables = {slug: _table(slug, node, problems) for slug, node in trees.items()}
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(_without_missing(problems))
     assert isinstance(spark, Spark)
     assert isinstance(log, Log)
     return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
@@ -140,10 +137,17 @@ def load_state_settings(environ: Mapping[str, str] = os.environ) -> StateSetting
     spark, log = fixed_group("spark", Spark, tree, problems), fixed_group("log", Log, tree, problems)
     _refuse_conf(spark, problems)
     if problems or own is None:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(_without_missing(problems))
     assert isinstance(spark, Spark)
     assert isinstance(log, Log)
     return StateSettings(own.state_path, spark, log)
+
+
+def _without_missing(problems: Problems) -> Problems:
+    """Return the problems; if the file can't be read, without those of missing values, which it may hold."""
+    if all(problem.variable != CONFIG_FILE for problem in problems):
+        return problems
+    return Problems(problem for problem in problems if problem.given is not None)
 
 
 def _table(slug: str, tree: RawTree, problems: Problems) -> Table | None:

@@ -50,6 +50,11 @@ def masked(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def may_be_userinfo(text: str) -> bool:
+    """Return whether a text may hold credentials before an @ that ``masked`` does not find: no scheme, or a blank."""
+    return "@" in masked(text).replace(f"{HIDDEN}@", "") and re.search(r"\b(abfs|wasb)s?://", text) is None
+
+
 def without_credentials(endpoint: str) -> str:
     """Remove user and password from a URL: ``https://u:p@host`` -> ``https://host``.
 

@@ -11,13 +11,13 @@ from cdf_replicator import settings as configuration
 from cdf_replicator.monitoring.definitions import effective_settings
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.reload.names import Names, names
-from cdf_replicator.runtime.reload.plan import ReloadPlan, compare, in_force
+from cdf_replicator.runtime.reload.plan import AT_START, ReloadPlan, compare, in_force
 from cdf_replicator.settings import ConfigurationError
 from cdf_replicator.settings.parsing.errors import Problems
 from cdf_replicator.state.command_queue import CommandStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.route import Route
@@ -75,14 +75,19 @@ class Configuration:
         """Return the routes to run, by name."""
         return self.selection.routes(self.settings)
 
-    def read(self, *, dry_run: bool = False) -> Reload | CommandStatus:
-        """Read the configuration again; return the answer to the operator if it is wrong."""
+    def read(self, *, dry_run: bool = False, at_start: Collection[str] = AT_START) -> Reload | CommandStatus:
+        """Read the configuration again; return the answer to the operator if it is wrong.
+
+        Args:
+            dry_run: Whether a wrong configuration is not counted.
+            at_start: The groups and settings that take effect at the next start only.
+        """
         try:
             loaded = configuration.load()
             self._check_tables(loaded)
             named = names(loaded, self.selection.routes(loaded))
-            plan = compare(self.settings, loaded, self.selection.routes)
-            return Reload(plan, in_force(self.settings, loaded), named)
+            plan = compare(self.settings, loaded, self.selection.routes, at_start)
+            return Reload(plan, in_force(self.settings, loaded, at_start), named)
         except ConfigurationError as error:
             log.error("configuration not reloaded", problems=len(error.problems), reason=str(error))  # noqa: TRY400
             refusal = CommandStatus("failed", str(error), exit_code=exit_codes.CONFIGURATION)
@@ -95,10 +100,15 @@ class Configuration:
             self._board.reloaded(successful=False)
         return refusal
 
-    def refresh(self) -> None:
-        """Read the configuration again, and put it in force if it differs or the last reload has failed."""
-        found, last = self.read(), self._board.snapshot().service.reloads
-        if isinstance(found, Reload) and (found.settings != self.settings or not last.successful):
+    def refresh(self, *, spark_runs: bool) -> None:
+        """Read the configuration again; put it in force if a setting differs or the last reload has failed.
+
+        Args:
+            spark_runs: Whether Spark has started, so that changed settings of Spark take effect at the next start only.
+        """
+        found = self.read(at_start=AT_START if spark_runs else {*AT_START} - {"spark"})
+        differs = isinstance(found, Reload) and (found.settings != self.settings or found.plan.deferred)
+        if isinstance(found, Reload) and (differs or not self._board.snapshot().service.reloads.successful):
             self.adopt(found)
 
     def adopt(self, reload: Reload) -> None:

@@ -9,7 +9,7 @@ from cdf_replicator.settings.effective import setting, values_of, values_read_by
 from cdf_replicator.settings.routes import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
@@ -103,13 +103,19 @@ class ReloadPlan:
         return "\n".join([*(lines or [NOTHING]), *(["Nothing was changed."] if dry_run else [])])
 
 
-def compare(before: Settings, after: Settings, select: Callable[[Settings], Mapping[str, Route]]) -> ReloadPlan:
+def compare(
+    before: Settings,
+    after: Settings,
+    select: Callable[[Settings], Mapping[str, Route]],
+    at_start: Collection[str] = AT_START,
+) -> ReloadPlan:
     """Return the plan of a reload from one configuration to the next.
 
     Args:
         before: The configuration in force.
         after: The configuration that was read.
         select: Returns the routes of a configuration that the service runs, by name.
+        at_start: The groups and settings that take effect at the next start only.
     """
     running, wanted = select(before), select(after)
     actions = [RouteAction(name, "stop") for name in running if name not in wanted]
@@ -121,7 +127,7 @@ def compare(before: Settings, after: Settings, select: Callable[[Settings], Mapp
             actions.append(RouteAction(name, "restart", found, redefined))
     changed = _differences(values_of(before), values_of(after), before, after)
     comparisons = tuple(one for one in changed if one.path.startswith(f"{COMPARISONS}."))
-    deferred = tuple(one for one in changed if one.path.split(".")[0] in AT_START)
+    deferred = tuple(one for one in changed if one.path.split(".")[0] in at_start)
     plan = ReloadPlan(tuple(sorted(actions, key=lambda action: action.route)), comparisons, deferred)
     ends = [Target.of(running[name], before.sink(running[name].sink)) for name in plan.ends]
     begins = [Target.of(wanted[name], after.sink(wanted[name].sink)) for name in plan.begins]
@@ -133,9 +139,9 @@ def _former(target: Target, ends: Iterable[Target]) -> frozenset[str]:
     return frozenset(end.route.name for end in ends if end.route.name == name or target.may_meet(end))
 
 
-def in_force(before: Settings, after: Settings) -> Settings:
+def in_force(before: Settings, after: Settings, at_start: Collection[str] = AT_START) -> Settings:
     """Return the configuration after a reload: the next, except what a service reads at its start only."""
-    return replace(after, **{name: getattr(before, name) for name in AT_START})
+    return replace(after, **{name: getattr(before, name) for name in at_start})
 
 
 def _differences(

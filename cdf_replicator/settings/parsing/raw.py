@@ -79,10 +79,14 @@ def split_map(text: str, *, alone: bool = False) -> dict[str, Any]:
 
 
 def split_value(given: RawValue) -> RawTree:
-    """Split a map that is written as one text, so that another map overrides it key by key; raise ``ValueError`` as above."""
-    if not isinstance(given.value, str):
+    """Split a map that is written as a text or a list, so that another map overrides it key by key.
+
+    It raises ``ValueError`` as ``split_map`` and ``pairs`` do.
+    """
+    if not isinstance(given.value, str | list):
         raise ValueError("no text")  # noqa: TRY004 - as for a text that is no map
-    return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+    split = pairs(given.value) if isinstance(given.value, list) else split_map(given.value)
+    return {key: RawValue(value, given.variable, given.origin) for key, value in split.items()}
 
 
 def split_object(text: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -45,6 +46,10 @@ _INJECTED: Final = re.compile(
     r"CDF_(PORT|PORT_.*|SERVICE_.*|.+_SERVICE_(HOST|PORT|PORT_.+)|.+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)",
 )
 _INJECTED_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://.*")
+_PAIR: Final = re.compile(r"[^=:/]+=.+", re.DOTALL)
+"""An item of a map that is written as a list. An address with parameters is none."""
+_QUOTING: Final = ("found undefined", "second occurrence", "could not determine a constructor")
+"""Beginnings of the messages of PyYAML about a text of the file, which most of them quote."""
 
 
 def injected(name: str, value: str) -> bool:
@@ -119,10 +124,17 @@ def _variables(environ: Mapping[str, str], problems: Problems) -> dict[Path, Raw
 
 
 def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> RawTree | RawValue:
-    """Split a map that is written as one variable if the file has that map too, so that it overrides key by key."""
+    """Split a map that is written as one variable if the file has that map too, so that it overrides key by key.
+
+    The map of the file is split in place if it is written as a list ``[a=b]``, or as the text of ``spark.conf``. Another
+    text is replaced as a whole, since only the model of its group determines whether it is a map.
+    """
     below: RawTree | RawValue = file
-    for part in path:
-        below = below.get(part, {}) if isinstance(below, dict) else {}
+    for depth, part in enumerate(path, start=1):
+        above, below = below, below.get(part, {}) if isinstance(below, dict) else {}
+        if isinstance(above, dict) and isinstance(below, RawValue) and _is_map(path[:depth], below.value):
+            with suppress(ValueError):  # the model of the group reports it
+                above[part] = below = split_value(below)
     group = len(path) == 1 or (path[0] in DICT_GROUPS and len(path) == 2)  # noqa: PLR2004 - group and slug
     if group or not below or isinstance(below, RawValue):
         return given
@@ -131,6 +143,12 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> Ra
     except ValueError:
         problems.add(path, _displayed(path, given.value), "a=b,c=d or a JSON object", given.variable)
         return {}
+
+
+def _is_map(path: Path, value: Any) -> bool:
+    if path == ("spark", "conf"):
+        return isinstance(value, str)
+    return isinstance(value, list) and all(isinstance(item, str) and _PAIR.fullmatch(item) for item in value)
 
 
 def _displayed(path: Path, value: str) -> str:
@@ -146,8 +164,7 @@ def yaml_file(location: str, problems: Problems) -> RawTree:
     try:
         document = yaml.load(FilePath(location).read_text("utf-8"), Loader=_strict_loader())  # noqa: S506 - a SafeLoader
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        cause = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        problems.add((), repr(location), f"a readable YAML file; {cause}", CONFIG_FILE)
+        problems.add((), repr(location), f"a readable YAML file; {_fault(error)}", CONFIG_FILE)
         return {}
     if document is None:
         return {}
@@ -155,6 +172,23 @@ def yaml_file(location: str, problems: Problems) -> RawTree:
         problems.add((), repr(location), "a YAML file that holds a mapping", CONFIG_FILE)
         return {}
     return _grown(document, (), masked(location))
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong with a file, and where, without the text at that place: it may be a secret."""
+    import yaml
+
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or ""
+    if problem.startswith(_QUOTING):
+        problem = (
+            "an alias, an anchor or a tag that is not valid here; enclose a text that begins with *, & or ! in quotes"
+        )
+    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+    return f"{place}{problem}"
 
 
 def _grown(mapping: dict[Any, Any], path: Path, origin: str) -> RawTree:
@@ -179,6 +213,13 @@ def _strict_loader() -> Any:
     class Loader(yaml.SafeLoader):
         def construct_document(self, node: yaml.Node) -> Any:
             return self.construct_object(node, deep=True)  # else an alias could make a value that contains itself
+
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:  # a date 2026-13-45, a tag !!bool
+                problem = "not a valid value of its type; enclose a text in quotes"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             for key, _ in node.value:

@@ -36,7 +36,7 @@ from cdf_replicator.settings.parsing.raw import (
     split_value,
     variable_of,
 )
-from cdf_replicator.settings.redact import HIDDEN, masked
+from cdf_replicator.settings.redact import HIDDEN, masked, may_be_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +97,8 @@ def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problem
             value = tree.get(base, {})
             rival = next((leaf for _, leaf in leaves(value) if leaf.origin == node.origin), None)
             if rival is not None:
-                problems.add((*path, key), node.display, f"either this or {rival.variable}, not both", node.variable)
+                expected = f"either this or {rival.variable}, not both"
+                problems.add((*path, key), _file_shown(node), expected, node.variable)
             elif not value or is_map(secret) or node.origin == ENVIRONMENT:
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
@@ -118,16 +119,24 @@ def _merged(lower: RawTree | RawValue, upper: RawTree | RawValue) -> RawTree | R
 
 def _secret(node: RawValue, path: Path, problems: Problems) -> RawValue | None:
     try:
-        with FilePath(str(node.value)).open(encoding="utf-8") as file:
+        with FilePath(str(node.value)).open(encoding="utf-8-sig") as file:  # editors of Windows write a mark first
             text = file.read(SECRET_LIMIT).rstrip("\r\n")
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        problems.add(path, node.display, f"a readable file; {cause}", node.variable)
+        shown = _file_shown(node)
+        expected = "the path of a readable file, not the secret itself" if shown == HIDDEN else "a readable file"
+        problems.add(path, shown, f"{expected}; {cause}", node.variable)
         return None
     if not text:
-        problems.add(path, node.display, "a file that is not empty", node.variable)
+        problems.add(path, _file_shown(node), "a file that is not empty", node.variable)
         return None
     return RawValue(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
+
+
+def _file_shown(node: RawValue) -> str:
+    """Return the path of a secret's file for a message; hide a text that may be the secret itself."""
+    is_path = str(node.value).startswith(("/", "./", "../"))
+    return node.display if is_path else HIDDEN
 
 
 def _values(model: type[BaseModel] | None, tree: RawTree) -> dict[str, Any]:
@@ -169,7 +178,8 @@ def _problem(
         return ConfigProblem.at(here, UNKNOWN, unknown_expected(here, named), variable)
     given = None if node is None else "a group of values"
     if leaf is not None:
-        given = HIDDEN if field is not None and may_show_secrets(field) else leaf.display
+        may_hide = path[:1] == ("sinks",) and may_be_userinfo(str(leaf.value))
+        given = HIDDEN if may_hide or (field is not None and may_show_secrets(field)) else leaf.display
     expected = _expected(detail, field)
     if expected == _PLAIN_WORDS["string_type"] and leaf is not None and isinstance(leaf.value, bool | int | float):
         expected += ", in quotes"

@@ -180,3 +180,16 @@ def test_standby_takes_over_with_the_configuration_that_the_holder_reloaded(cont
     content(tables=["orders"])
     supervisor._taken_over(root, None).release()
     assert counted(supervisor.board) == (2, 1, True), "the file is right again, and nothing differs"
+
+
+def test_standby_takes_over_with_changed_settings_of_spark(content, tmp_path):
+    supervisor = Supervisor(settings.load(), Selection(), once=False, standby=True)
+    content(spark={"conf": {"spark.task.cpus": "2"}}, log={"level": "debug"})
+    supervisor._taken_over(LocalPath(tmp_path), None).release()
+    assert supervisor._settings.spark.conf == {"spark.task.cpus": "2"}
+    assert supervisor._settings.log.level == "info"
+    assert counted(supervisor.board) == (1, 0, True)
+    supervisor._spark = object()
+    content(spark={"conf": {"spark.task.cpus": "3"}})
+    supervisor._taken_over(LocalPath(tmp_path), None).release()
+    assert supervisor._settings.spark.conf == {"spark.task.cpus": "2"}, "its Spark runs with them"

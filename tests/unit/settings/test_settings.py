@@ -456,12 +456,22 @@ def test_secrets_are_in_no_message() -> None:
                     "CDF_SPARK__CONF": '{"spark.hadoop.fs.s3a.secret.key": ["hunter2"]}',
                     "CDF_TABLES__ORDERS__PATH": "https://u:hunter2@lake/orders",
                     "CDF_TABLES__ORDERS__NAME": "x",
+                    "CDF_HTTP__TOKEN_FILE": "hunter2",
+                    "CDF_SINKS__OTHER__PASSWORD_FILE": "hunter2",
                 },
             ),
         ),
     )
     assert "hunter2" not in text
+    assert "not the secret itself" in text
     assert "u:********@" in text
+
+
+@pytest.mark.parametrize("hosts", ["user:hunter2@a:9200", "http://user:the hunter2@a:9200"])
+def test_credentials_in_a_malformed_address_are_in_no_message(hosts: str) -> None:
+    found = problems({"CDF_SINKS__STORE__HOSTS": json.dumps([hosts, 1])})
+    assert found
+    assert "hunter2" not in str(ConfigurationError(found))
 
 
 @pytest.mark.parametrize(
@@ -541,6 +551,29 @@ def test_broken_map_over_a_map_of_the_file_is_one_problem(tmp_path: Path, variab
         load(with_file(tmp_path, WHOLE_FILE, **{variable: "{broken"}))
     (problem,) = caught.value.problems
     assert (problem.variable, problem.given, problem.expected) == (variable, given, "a=b,c=d or a JSON object")
+
+
+@pytest.mark.parametrize("variable", ["CDF_ROUTES__ORDERS_LOG__RENAME", "CDF_ROUTES__ORDERS_LOG__RENAME__REGION"])
+def test_the_environment_wins_key_by_key_over_pairs_in_a_list(tmp_path: Path, variable: str) -> None:
+    listed = WHOLE_FILE.replace("rename: {id: key}", "rename: [id=key, region=old]")
+    assert listed != WHOLE_FILE
+    value = "region=r" if variable.endswith("RENAME") else "r"
+    assert load(with_file(tmp_path, listed, **{variable: value})).routes["orders_log"].rename == {
+        "id": "key",
+        "region": "r",
+    }
+
+
+def test_the_environment_wins_key_by_key_over_the_text_of_spark_settings(tmp_path: Path) -> None:
+    text = """spark: {conf: '{"spark.driver.memory": "2g", "spark.task.cpus": "2"}'}"""
+    environ = with_file(tmp_path, text, CDF_SPARK__CONF='{"spark.driver.memory": "4g"}')
+    assert load(GOOD | environ).spark.conf == {"spark.driver.memory": "4g", "spark.task.cpus": "2"}
+
+
+def test_a_list_of_addresses_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    text = "sinks: {store: {hosts: ['http://a:9200/?x=1', 'http://b:9200/?x=1']}}"
+    environ = with_file(tmp_path, text, CDF_SINKS__STORE__HOSTS="http://c:9200/?x=1")
+    assert load(GOOD | environ).sinks["store"].hosts == ("http://c:9200/?x=1",)
 
 
 def test_file_may_merge_mappings_and_names_the_line_of_a_repeated_key(tmp_path: Path) -> None:
@@ -636,6 +669,31 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path, text: str, wo
     (problem,) = caught.value.problems
     assert problem.variable == "CDF_CONFIG_FILE"
     assert words in problem.expected
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ("@hunter2", "line 3, column 15: found character '@'"),
+        ("%hunter2", "line 3, column 15: found character '%'"),
+        ("*hunter2", "line 3, column 15: an alias"),
+        ("!hunter2 x", "line 3, column 15: an alias, an anchor or a tag"),
+        ("!hunter2!x y", "line 3, column 15: an alias, an anchor or a tag"),
+        ("&hunter2 [x, &hunter2 y]", "line 3, column 28: an alias, an anchor or a tag"),
+        ("'hunter2", "line 4, column 1: found unexpected end"),
+        ('"\\hunter2"', "line 3, column 17: found unknown escape character"),
+        ("hunter2: x", "line 3, column 22: mapping values"),
+        ("!!int hunter2", "line 3, column 15: not a valid value"),
+        ("!!bool hunter2", "line 3, column 15: not a valid value"),
+        ("!!timestamp hunter2", "line 3, column 15: not a valid value"),
+        ("2026-13-45", "line 3, column 15: not a valid value"),
+    ],
+)
+def test_an_error_of_the_file_names_the_place_and_quotes_no_secret(tmp_path: Path, value: str, place: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(with_file(tmp_path, f"sinks:\n  cache:\n    password: {value}\n"))
+    assert f"a readable YAML file; {place}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_one_problem() -> None:

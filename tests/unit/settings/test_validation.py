@@ -83,12 +83,15 @@ def test_problem_of_the_file_names_the_overriding_variable(
     assert problems({"CDF_CONFIG_FILE": str(file)}) == [ConfigProblem(f"CDF_{variable}", path, displayed, expected)]
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize(
     ("variable", "text"), [("CDF_SINKS__STORE__PASSWORD", " two words "), ("CDF_HTTP__TOKEN", "token")]
 )
-def test_secret_of_a_file_is_its_text_without_trailing_newlines(tmp_path: Path, variable: str, text: str) -> None:
+def test_secret_of_a_file_is_its_text_without_trailing_newlines(
+    tmp_path: Path, variable: str, text: str, mark: str
+) -> None:
     file = tmp_path / "secret"
-    file.write_bytes(f"{text}\r\n\n".encode())
+    file.write_bytes(f"{mark}{text}\r\n\n".encode())
     settings = load(GOOD | {f"{variable}_FILE": str(file)})
     secret = settings.sinks["store"].password if "SINKS" in variable else settings.http.token
     assert secret.get_secret_value() == text
