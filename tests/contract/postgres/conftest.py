@@ -53,3 +53,15 @@ def deliver(spark, sink) -> Callable[..., WriteResult]:
         return sink.write(render_chunk(spark, sink, route, schema, changes))
 
     return deliver
+
+
+@pytest.fixture
+def written(spark) -> Callable[..., Callable[..., WriteResult]]:
+    """Prepare a sink and return a function that writes changes."""
+
+    def written(sink, route, schema=SCHEMA):
+        sink.prepare(schema, route)
+        sink.open(route)
+        return lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
+
+    return written
