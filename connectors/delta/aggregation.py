@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.delta.tables.errors import line
 from connectors.errors import PermanentError
 from connectors.names import quote_identifier
+from connectors.sql.expressions import TIMELY, has_star, is_time_dependent, items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _EXACT: Final = frozenset(
 """Classes of Spark's aggregate functions whose result is the same for every order of the rows."""
 _SUMS: Final = frozenset({"Sum", "Average"})
 """Classes whose result is the same unless it is a floating-point number."""
+_STAR: Final = "* takes every column of the source, those added later too; name the columns instead"
 
 
 def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
@@ -46,12 +48,12 @@ def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping
     """Return the schema of the aggregation over ``rows``; raise ``PermanentError`` with the name of an invalid aggregate."""
     for name, text in aggregates.items():
         try:
-            plan = aggregate(rows, entity, {name: text})._jdf.queryExecution().analyzed()
+            starred, result = has_star(text), aggregate(rows, entity, {name: text})
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise _refused(route, name, text, line(error)) from error
             raise
-        if (reason := _reason(rows, plan)) is not None:
+        if (reason := _STAR if starred else _reason(text, result)) is not None:
             raise _refused(route, name, text, reason)
     return aggregate(rows, entity, aggregates).schema
 
@@ -94,20 +96,24 @@ def _is_exact(aggregated: DataFrame) -> bool:
 
 def _functions(expressions: Any) -> Iterator[Any]:
     """Yield the aggregate functions within expressions of the JVM."""
-    for at in range(expressions.size()):
-        expression = expressions.apply(at)
+    for expression in items(expressions):
         if expression.getClass().getSimpleName() == "AggregateExpression":
             yield expression.aggregateFunction()
         else:
             yield from _functions(expression.children())
 
 
-def _reason(rows: DataFrame, plan: Any) -> str | None:
-    patterns: Any = getattr(rows.sparkSession._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+def _reason(text: str, result: DataFrame) -> str | None:
+    jvm, plan = result.sparkSession._jvm, result._jdf.queryExecution().analyzed()
+    patterns: Any = getattr(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     for pattern, reason in _REFUSED.items():
         if plan.containsPattern(getattr(patterns, pattern)()):
             return reason
-    return None if plan.deterministic() else "its result changes at random, without a change of a row"
+    if not plan.deterministic():
+        return "its result changes at random, without a change of a row"
+    if is_time_dependent(text, *items(plan.expressions())):
+        return f"{TIMELY}, without a change of a row"
+    return None
 
 
 def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:

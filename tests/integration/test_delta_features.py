@@ -162,7 +162,15 @@ def test_aggregate_that_fails_for_a_row_is_named(world):
 
 
 @pytest.mark.parametrize(
-    "text", ["count(DISTINCT id)", "sum(amount) / count(*)", "max_by(struct(id, day), amount)", "1"]
+    "text",
+    [
+        "count(DISTINCT id)",
+        "sum(amount) / count(*)",
+        "max_by(struct(id, day), amount)",
+        "1",
+        "count( * )",
+        "max(at) > '2026-01-01 12:00'",
+    ],
 )
 def test_aggregate_over_the_rows_of_an_entity_is_accepted(spark, text):
     assert check_aggregates(source(spark), ("customer", "day"), {"n": text}, "r").names == ["customer", "day", "n"]
@@ -181,6 +189,15 @@ def test_aggregate_over_the_rows_of_an_entity_is_accepted(spark, text):
         ("sum(sum(id)) OVER ()", "other entities"),
         ("sum(id) / (SELECT 7)", "another table"),
         ("explode(collect_list(id))", "several rows of one"),
+        ("count_if(day < DATE 'today')", "changes every day"),
+        ("count_if(day >= 'today')", "changes every day"),
+        ("count(*) FILTER (WHERE day > to_date('yesterday'))", "changes every day"),
+        ("max(at) > TIMESTAMP '12:00'", "changes every day"),
+        ("max(at_ntz) > TIMESTAMP_NTZ 'today'", "changes every day"),
+        ("max(day) > CAST('yesterday' AS date)", "changes every day"),
+        ("max(at) > 'T12:30'", "changes every day"),
+        ("count(DISTINCT *)", "name the columns instead"),
+        ("bit_xor(xxhash64(*))", "name the columns instead"),
     ],
 )
 def test_aggregate_that_cannot_be_maintained_is_refused_with_the_reason(spark, text, why):
@@ -194,4 +211,7 @@ def test_aggregate_that_cannot_be_maintained_is_refused_with_the_reason(spark, t
 
 
 def source(spark):
-    return spark.createDataFrame([], "id bigint, customer string, region string, day date, amount decimal(10,2)")
+    times = "at timestamp, at_ntz timestamp_ntz"
+    return spark.createDataFrame(
+        [], f"id bigint, customer string, region string, day date, amount decimal(10,2), {times}"
+    )
