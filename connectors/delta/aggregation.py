@@ -6,6 +6,7 @@ that entity alone and must not change without a change of a row.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables.errors import line
@@ -34,6 +35,8 @@ _EXACT: Final = frozenset(
 _SUMS: Final = frozenset({"Sum", "Average"})
 """Classes whose result is the same unless it is a floating-point number."""
 _STAR: Final = "* takes every column of the source, those added later too; name the columns instead"
+_TYPELESS: Final = re.compile(r'(^|[tT]ype":)"void"')
+"""The JSON text of a type that is void, at any depth. Delta's own check lets it pass, but Parquet has no such type."""
 
 
 def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
@@ -113,7 +116,19 @@ def _reason(text: str, result: DataFrame) -> str | None:
         return "its result changes at random, without a change of a row"
     if is_time_dependent(text, *items(plan.expressions())):
         return f"{TIMELY}, without a change of a row"
-    return None
+    return _unstorable(result)
+
+
+def _unstorable(result: DataFrame) -> str | None:
+    """Return why Delta can't store the type of the last column; None if it can."""
+    kind = result.schema[-1].dataType
+    if _TYPELESS.search(kind.json()):
+        return "it holds a value of type void; add a type, such as cast(null as string)"
+    schemas: Any = getattr(result.sparkSession._jvm, "org.apache.spark.sql.delta.schema.SchemaUtils")
+    if schemas.findUnsupportedDataTypes(result._jdf.schema()).isEmpty():
+        return None
+    advice = "such as unix_micros(max(ts)) - unix_micros(min(ts)) or datediff(max(day), min(day)) for an interval"
+    return f"Delta can't store its type {kind.simpleString()}; compute a value of another type, {advice}"
 
 
 def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:

@@ -198,6 +198,12 @@ def test_aggregate_over_the_rows_of_an_entity_is_accepted(spark, text):
         ("max(at) > 'T12:30'", "changes every day"),
         ("count(DISTINCT *)", "name the columns instead"),
         ("bit_xor(xxhash64(*))", "name the columns instead"),
+        ("max(at) - min(at)", "interval.*unix_micros"),
+        ("max(day) - min(day)", "interval.*datediff"),
+        ("map('span', array(max(at) - min(at)))", "interval.*unix_micros"),
+        ("max(NULL)", "type void.*cast"),
+        ("max(struct(id, NULL))", "type void.*cast"),
+        ("max(region COLLATE UTF8_LCASE)", "store its type string collate"),
     ],
 )
 def test_aggregate_that_cannot_be_maintained_is_refused_with_the_reason(spark, text, why):
