@@ -23,7 +23,7 @@ from connectors.delta.sink import DeltaSink
 from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
-from connectors.delta.tables.session import private_session, session, txn_session
+from connectors.delta.tables.session import session, txn_session
 from connectors.delta.view import TableView, newest_version
 from connectors.errors import PermanentError
 from connectors.names import quote_identifier
@@ -83,14 +83,14 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         from pyspark.sql import functions as F  # noqa: N812
 
         route, path = batch.route, self.target(batch.route)
-        app, entity = transactions.application(batch.route, path, batch.request), _options(batch.route).entity
-        newest = self.checked_snapshot(route)
-        if batch.may_exist:
-            spark = private_session(frame.sparkSession)
-        elif newest.last_txn_version(app) >= batch.txn_version:
+        app, number = transactions.application(route, path, batch.request), batch.txn_version
+        newest, entity = self.checked_snapshot(route), _options(route).entity
+        if batch.may_exist and not batch.number:  # not in the generation's sequence of batches
+            app = f"{app}:outside"
+            number = newest.last_txn_version(app) + 1
+        elif newest.last_txn_version(app) >= number:
             return FrameResult(skipped=True)
-        else:
-            spark = txn_session(frame.sparkSession, app, batch.txn_version)
+        spark = txn_session(frame.sparkSession, app, number)
         names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:

@@ -10,6 +10,7 @@ from cdf_replicator.state.command_queue import Command
 from connectors import PermanentError
 from connectors.delta.aggregation import check_aggregates
 from connectors.delta.features import DeltaFeaturesSink
+from connectors.delta.tables import table
 from tests.support.tiers import nightly
 
 AGGREGATES = {"total": "sum(amount)", "orders": "count(*)", "largest": "max_by(id, amount)"}
@@ -86,6 +87,41 @@ def test_features_equal_the_aggregation_after_every_operation(world, lose_commit
     assert run(world, command=Command("replay", "orders_features", 1)) is None
     assert run(world, command=Command("replay", "orders_features", 1, 2)) is None
     assert held(world) == expected(world)
+
+
+@pytest.mark.parametrize("last", [(), (2,)], ids=["stream", "range"])
+def test_leftover_writer_of_a_replay_does_not_restore_an_entity(world, monkeypatch, last):
+    world.create("id bigint, customer string, amount int, test boolean", rows=["(1, 'a', 1, false)"])
+    world.insert("(2, 'b', 2, false)", "(3, 'a', 2, false)")
+    assert run(world) is None
+    write, latest, given, left = DeltaFeaturesSink.write, table.latest_version, [], []
+
+    def overtaken(*names):
+        version = latest(*names)
+        if given:  # the new lease holder delivers the batch before the leftover writer merges
+            sink, *batch = given.pop()
+            world.change("DELETE FROM {t} WHERE customer = 'a'")
+            write(DeltaFeaturesSink(sink.settings), *batch)
+            left.append(held(world))
+        return version
+
+    def leftover(*named):
+        if not left:
+            given.append(named)
+        result = write(*named)
+        left.append(held(world))
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "latest_version", overtaken)
+        patched.setattr(DeltaFeaturesSink, "write", leftover)
+        run(world, command=Command("replay", "orders_features", 1, *last))
+    assert left[:2] == [expected(world), expected(world)]
+    assert expected(world) == [("b", 2, 1, 2)]
+    for again in (last, last):
+        world.spark.sql(f"UPDATE {world.features} SET orders = 9")
+        assert run(world, command=Command("replay", "orders_features", 1, *again)) is None
+        assert held(world) == expected(world), "a replay is not taken for a batch that the table has recorded"
 
 
 def test_changed_aggregates_need_a_resync(world):
