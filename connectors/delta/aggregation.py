@@ -61,6 +61,17 @@ def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping
     return aggregate(rows, entity, aggregates).schema
 
 
+def aggregate_named(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> DataFrame:
+    """Return ``aggregate``; raise ``PermanentError`` with the name of an aggregate that the columns no longer have."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return aggregate(rows, entity, aggregates)
+    except AnalysisException:
+        check_aggregates(rows, entity, aggregates, route)
+        raise
+
+
 def entity_text(source: DataFrame, entity: Sequence[str], within: str) -> Column:
     """Return the JSON text of entity columns, in the types of the source; ``within`` precedes their names."""
     from pyspark.sql import functions as F  # noqa: N812

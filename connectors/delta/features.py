@@ -17,7 +17,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, ROW, SNAPSHOT, guard_of
-from connectors.delta.aggregation import aggregate, check_aggregates, entity_text, order_dependent, struct_of
+from connectors.delta.aggregation import (
+    aggregate,
+    aggregate_named,
+    check_aggregates,
+    entity_text,
+    order_dependent,
+    struct_of,
+)
 from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeaturesSettings
 from connectors.delta.sink import DeltaSink
 from connectors.delta.tables import schema as delta_schema
@@ -147,10 +154,11 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
 
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)
+        _check_entity(rows.schema, route)  # the newest version may have renamed a column
         if entities is not None:
             touched = entities.alias("touched")
             rows = rows.alias("source").join(touched, _same("source", "touched", options.entity), "left_semi")
-        answer = aggregate(rows, options.entity, options.aggregates)
+        answer = aggregate_named(rows, options.entity, options.aggregates, route.name)
         held = _evolved(path, answer.schema)
         answer = answer.withColumn(_PRESENT, F.lit(True))
         if entities is not None:

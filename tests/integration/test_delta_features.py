@@ -189,6 +189,31 @@ def test_source_widened_ahead_of_the_micro_batch_widens_the_features(world, monk
     assert held(world) == expected(world, aggregates)
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("amount", "AGGREGATES of route orders_features: total (sum(amount)) can't be kept up to date"),
+        ("customer", "ENTITY of route orders_features names customer, which"),
+    ],
+)
+def test_column_renamed_by_a_later_commit_is_named(world, monkeypatch, column, message):
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"n": "count(*)", "total": "sum(amount)"})
+    world.create("id bigint, customer string, amount int, test boolean", delta__columnMapping__mode="name")
+    world.insert("(1, 'a', 1, false)")
+    assert run(world) is None
+    write = DeltaFeaturesSink.write
+
+    def write_after_a_rename(sink, *given):
+        world.sql(f"ALTER TABLE {{t}} RENAME COLUMN {column} TO other")
+        return write(sink, *given)
+
+    monkeypatch.setattr(DeltaFeaturesSink, "write", write_after_a_rename)
+    world.insert("(2, 'a', 2, false)")
+    decision = run(world)
+    assert message in decision.message
+    assert "AGGREGATES" in decision.remedy
+
+
 def test_aggregate_that_fails_for_a_row_is_named(world):
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"rate": "sum(id) / count(amount)"})
     world.create("id bigint, customer string, amount int, test boolean", rows=["(1, 'a', NULL, false)"])
