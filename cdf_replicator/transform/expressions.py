@@ -6,7 +6,6 @@ the clock.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
@@ -15,26 +14,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, NullType
 
 from cdf_replicator.errors.exceptions import RouteHaltError
+from connectors.sql.expressions import TIMELY, has_star, is_time_dependent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql.types import DataType, StructType
 
     from cdf_replicator.route import Route
 
-_TIMELY: Final = (
-    "a time such as 'now', 'today' or '12:00' changes every day; delivered rows would not be updated when it changes"
-)
+_TIMELY: Final = f"{TIMELY}; delivered rows would not be updated when it changes"
 _STAR: Final = "* includes the change feed's columns beside the table's; name the columns instead"
-_TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
-_TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
-_TIME_OF_DAY: Final = re.compile(r"\s*(T\d|\d{1,2}:)")
-"""Spark converts such a text to a timestamp of the present day."""
-_TIMELY_LITERAL: Final = re.compile(
-    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*((now|today|tomorrow|yesterday)\b|T\d|\d{1,2}:)[^'\"]*\3", re.IGNORECASE
-)
-"""Spark's parser replaces such a literal by its present value, so the analysed plan does not show it."""
 
 
 def check_filter(schema: StructType, route: Route) -> None:
@@ -64,19 +54,19 @@ def _analyze(schema: StructType, texts: Mapping[str, str], route: Route) -> dict
     result = {}
     for setting, text in texts.items():
         try:
-            if _has_star(text):
+            if has_star(text):
                 raise _invalid(route, setting, text, _STAR)
             checked = rows.select(F.expr(text).alias("checked"))
         except (AnalysisException, ParseException) as error:
             raise _invalid(route, setting, text, _first_line(error)) from error
-        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _nondeterminism(checked._jdf.queryExecution().analyzed())
+        fault = _fault(text, checked._jdf.queryExecution().analyzed())
         if fault is not None:
             raise _invalid(route, setting, text, fault)
         result[setting] = checked.schema[0].dataType
     return result
 
 
-def _nondeterminism(plan: Any) -> str | None:
+def _fault(text: str, plan: Any) -> str | None:
     """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
     patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
@@ -90,45 +80,7 @@ def _nondeterminism(plan: Any) -> str | None:
         )
     if not expression.deterministic():
         return "it gives another answer each time; a redelivery would differ from the first delivery"
-    if any(_is_time_dependent(node) for node in _nodes(expression)):
-        return _TIMELY
-    return None
-
-
-def _has_star(text: str) -> bool:
-    """Return whether ``*`` takes every column of a frame, such as in ``hash(*)``; ``column.*`` takes fields of a column.
-
-    The rows that are filtered have the columns of the change feed too, which the checked schema lacks. Only the parsed
-    expression shows a star, because the analysed plan has the columns in its place.
-    """
-    parser: Any = SparkSession.builder.getOrCreate()._jsparkSession.sessionState().sqlParser()
-    nodes = _nodes(parser.parseExpression(text))
-    return any(
-        node.getClass().getSimpleName().startswith("UnresolvedStar") and node.target().isEmpty() for node in nodes
-    )
-
-
-def _nodes(expression: Any) -> Iterator[Any]:
-    yield expression
-    for child in _children(expression):
-        yield from _nodes(child)
-
-
-def _children(expression: Any) -> list[Any]:
-    children = expression.children()
-    return [children.apply(position) for position in range(children.size())]
-
-
-def _is_time_dependent(node: Any) -> bool:
-    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``ts > '12:00'``."""
-    name = node.getClass().getSimpleName()
-    kind = str(node.dataType().typeName()) if name.startswith(_TO_TIME) else ""
-    if not kind.startswith(("date", "timestamp")):
-        return False
-    texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]
-    if kind == "timestamp" and len(texts) == 1 and _TIME_OF_DAY.match(texts[0]):  # a second text is a format
-        return True
-    return any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
+    return _TIMELY if is_time_dependent(text, expression) else None
 
 
 def _invalid(route: Route, setting: str, text: str, why: str) -> RouteHaltError:

@@ -6,11 +6,15 @@ that entity alone and must not change without a change of a row.
 
 from __future__ import annotations
 
+import hashlib
+import re
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables.errors import line
 from connectors.errors import PermanentError
 from connectors.names import quote_identifier
+from connectors.sql.expressions import TIMELY, has_star, is_time_dependent, items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +36,9 @@ _EXACT: Final = frozenset(
 """Classes of Spark's aggregate functions whose result is the same for every order of the rows."""
 _SUMS: Final = frozenset({"Sum", "Average"})
 """Classes whose result is the same unless it is a floating-point number."""
+_STAR: Final = "* takes every column of the source, those added later too; name the columns instead"
+_TYPELESS: Final = re.compile(r'(^|[tT]ype":)"void"')
+"""The JSON text of a type that is void, at any depth. Delta's own check lets it pass, but Parquet has no such type."""
 
 
 def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
@@ -46,14 +53,43 @@ def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping
     """Return the schema of the aggregation over ``rows``; raise ``PermanentError`` with the name of an invalid aggregate."""
     for name, text in aggregates.items():
         try:
-            plan = aggregate(rows, entity, {name: text})._jdf.queryExecution().analyzed()
+            starred, result = has_star(text), aggregate(rows, entity, {name: text})
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise _refused(route, name, text, line(error)) from error
             raise
-        if (reason := _reason(rows, plan)) is not None:
+        if (reason := _STAR if starred else _reason(text, result)) is not None:
             raise _refused(route, name, text, reason)
     return aggregate(rows, entity, aggregates).schema
+
+
+def aggregate_named(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> DataFrame:
+    """Return ``aggregate``; raise ``PermanentError`` with the name of an aggregate that the columns no longer have."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return aggregate(rows, entity, aggregates)
+    except AnalysisException:
+        check_aggregates(rows, entity, aggregates, route)
+        raise
+
+
+def types_read(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> str:
+    """Return a hash of the names and types of the columns that the aggregation and the filter of ``rows`` read."""
+    plan: Any = aggregate_named(rows, entity, aggregates, route)._jdf.queryExecution().analyzed()
+    plans = [plan, plan.child()] if plan.child().getClass().getSimpleName() == "Filter" else [plan]
+    columns = [column for each in plans for column in items(each.references().toSeq())]
+    read = sorted({f"{column.name()} {column.dataType().catalogString()}" for column in columns})
+    return hashlib.sha256("\n".join(read).encode()).hexdigest()
+
+
+def same_entity(one: str, other: str, entity: Sequence[str]) -> Column:
+    """Return the condition that two aliases have the same entity. Null is an entity: a group of its own."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [quote_identifier(name) for name in entity]
+    pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
+    return reduce(lambda left, right: left & right, pairs)
 
 
 def entity_text(source: DataFrame, entity: Sequence[str], within: str) -> Column:
@@ -94,20 +130,36 @@ def _is_exact(aggregated: DataFrame) -> bool:
 
 def _functions(expressions: Any) -> Iterator[Any]:
     """Yield the aggregate functions within expressions of the JVM."""
-    for at in range(expressions.size()):
-        expression = expressions.apply(at)
+    for expression in items(expressions):
         if expression.getClass().getSimpleName() == "AggregateExpression":
             yield expression.aggregateFunction()
         else:
             yield from _functions(expression.children())
 
 
-def _reason(rows: DataFrame, plan: Any) -> str | None:
-    patterns: Any = getattr(rows.sparkSession._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+def _reason(text: str, result: DataFrame) -> str | None:
+    jvm, plan = result.sparkSession._jvm, result._jdf.queryExecution().analyzed()
+    patterns: Any = getattr(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     for pattern, reason in _REFUSED.items():
         if plan.containsPattern(getattr(patterns, pattern)()):
             return reason
-    return None if plan.deterministic() else "its result changes at random, without a change of a row"
+    if not plan.deterministic():
+        return "its result changes at random, without a change of a row"
+    if is_time_dependent(text, *items(plan.expressions())):
+        return f"{TIMELY}, without a change of a row"
+    return _unstorable(result)
+
+
+def _unstorable(result: DataFrame) -> str | None:
+    """Return why Delta can't store the type of the last column; None if it can."""
+    kind = result.schema[-1].dataType
+    if _TYPELESS.search(kind.json()):
+        return "it holds a value of type void; add a type, such as cast(null as string)"
+    schemas: Any = getattr(result.sparkSession._jvm, "org.apache.spark.sql.delta.schema.SchemaUtils")
+    if schemas.findUnsupportedDataTypes(result._jdf.schema()).isEmpty():
+        return None
+    advice = "such as unix_micros(max(ts)) - unix_micros(min(ts)) or datediff(max(day), min(day)) for an interval"
+    return f"Delta can't store its type {kind.simpleString()}; compute a value of another type, {advice}"
 
 
 def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:
