@@ -152,11 +152,12 @@ class DeltaAuditSink(DeltaSink, Auditable):
             if not total:
                 return _append(rows, path, transaction)
             near = held.where(F.col(COMMIT_VERSION).between(first, last))
+            near = _hashed(near, given, held.schema, F.col("route"), F.col("generation"), F.col("batch"))
             before = hashed.limit(0)
             if batch.number:
-                before = replays.given_before(folder, batch, first)
+                before = replays.given_before(folder, batch, first, near)
                 replays.remember(hashed, folder, batch, last)
-            missing = _missing(hashed, _hashed(near, given, held.schema), before)
+            missing = _missing(hashed, near, before)
             result = _append(missing, path, transaction, newest)
         finally:
             hashed.unpersist()
