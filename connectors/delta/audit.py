@@ -92,12 +92,15 @@ class DeltaAuditSink(DeltaSink, Auditable):
         """Return the version up to which the table holds every commit.
 
         This is the version of a snapshot, which one append wrote, or the version before the commit of the newest row.
-        Rows of a replayed range have no batch: the stream may not have reached them yet.
+        Rows of a replayed range have no batch: the stream may not have reached them yet. Rows of an older epoch may come from
+        another history of the source table.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         of_the_stream = (F.col("batch") > 0) | (F.col(CHANGE_TYPE) == SNAPSHOT)
-        rows = table.at(self.target(route), restored_at).where((F.col("route") == route.name) & of_the_stream)
+        of_epoch = (F.col("source_table_id") == route.table_id) & (F.col("generation") >= route.first_generation)
+        rows = table.at(self.target(route), restored_at)
+        rows = rows.where((F.col("route") == route.name) & of_epoch & of_the_stream)
         newest = F.max_by(F.struct(COMMIT_VERSION, CHANGE_TYPE), F.struct("generation", COMMIT_VERSION))
         (row,) = rows.agg(newest).collect()[0]
         return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != SNAPSHOT)

@@ -303,6 +303,8 @@ def test_state_path_gives_a_sink_owner_epoch_and_lease_number(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
     spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
+    assert (spec.table_id, spec.first_generation) == (STATE.table_id, 0), "an older service wrote that state"
+    assert path.route_spec(route, STATE.next_epoch(5, table_id="new")).first_generation == STATE.generation + 1
     path.lease = Lease.acquire(path.root)
     assert path.route_spec(route, STATE).fence == path.lease.token > 0
     path.lease.release()
