@@ -29,7 +29,7 @@ from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import parallel_writers
-from connectors.delta.view import audited
+from connectors.delta.view import audited, of_history
 from connectors.names import quote_identifier
 from connectors.protocols import Auditable, Capabilities
 from connectors.result import FrameResult
@@ -149,6 +149,7 @@ class DeltaAuditSink(DeltaSink, Auditable):
 
         path, folder = self.target(batch.route), self.replay_path(batch.route)
         held = table.at(path, newest.version).where(F.col("source_table_id") == batch.table_id)
+        held = held.where(of_history(batch.route))
         hashed = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
         try:
             total, first, last = hashed.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]

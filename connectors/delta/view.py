@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-    from connectors.change import Batch
+    from connectors.change import Batch, RouteSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,17 @@ def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int,
     rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe(SNAPSHOT))
     known = F.when(of_table.isNotNull(), version).alias(COMMIT_VERSION)
     return rows.select(known, CHANGE_TYPE, _row(rows, schema).alias(ROW))
+
+
+def of_history(route: RouteSpec) -> Column:
+    """Return a condition on rows of an audit table: the epoch of the route includes the row.
+
+    An epoch includes changes of older epochs, but not their snapshots.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    excluded = F.col(CHANGE_TYPE) == SNAPSHOT
+    return ~F.coalesce(excluded & (F.col("generation") < route.first_generation), F.lit(False))
 
 
 def _row(rows: DataFrame, schema: StructType) -> Column:

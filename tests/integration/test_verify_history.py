@@ -17,7 +17,8 @@ from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from cdf_replicator.verification import verify
-from connectors import Batch
+from connectors import Batch, PermanentError
+from connectors.delta.audit import DeltaAuditSink
 from tests.support import light_table
 from tests.support.tiers import nightly
 
@@ -212,6 +213,25 @@ def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
     run(world, command=Command("resync", "orders_audit"))
     again = verified(world)
     assert (again.snapshot_version, again.comparison.rows, again.comparison.kinds) == (2, 3, {})
+
+
+def test_resync_that_is_killed_after_its_claim_loads_the_snapshot(world, monkeypatch):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    run(world)
+    prepare = DeltaAuditSink.prepare
+
+    def killed(sink, schema, route):
+        prepare(sink, schema, route)
+        raise PermanentError("the plug was pulled", "")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaAuditSink, "prepare", killed)
+        assert world.run("orders_audit", command=Command("resync", "orders_audit")) is not None
+    assert (world.state("orders_audit").epoch, world.state("orders_audit").target_prepared) == (2, False)
+    run(world)
+    whole = verified(world)
+    assert (whole.snapshot_version, whole.comparison.rows, whole.comparison.kinds) == (1, 2, {})
+    assert world.audited("id") == [(1,), (1,), (2,), (2,)], "each epoch has its snapshot"
 
 
 def test_versions_that_the_feed_no_longer_has_are_not_compared(world):
