@@ -102,7 +102,8 @@ class StateStore:
     def route_spec(self, route: Route, state: RouteState) -> RouteSpec:
         """Return what a sink may know of a route in this state."""
         spec = route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
-        return replace(spec, table_id=state.table_id, first_generation=state.first_generation or 0)
+        first = state.first_generation or 0
+        return replace(spec, table_id=state.table_id, first_generation=first, snapshot_version=state.snapshot_version)
 
     def checkpoint(self, route: str, generation: int) -> StoragePath:
         return self.root / "routes" / route / "checkpoints" / str(generation)
