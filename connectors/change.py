@@ -140,6 +140,9 @@ class RouteSpec:
         derived_columns: Columns of the row that are renamed, computed or joined.
         fence: Number of the lease. A sink with ``fencing`` refuses a writer with a lower number.
         watermark: The last watermark that the state path recorded for the target; None if it recorded none.
+        table_id: Delta's id of the source table; empty if the route has no state.
+        first_generation: The generation in which the epoch began; 0 if that is unknown.
+        snapshot_version: The source version of the snapshot with which the epoch began; None if that is unknown.
     """
 
     name: str
@@ -153,6 +156,9 @@ class RouteSpec:
     derived_columns: tuple[str, ...] = ()
     fence: int = 0
     watermark: Watermark | None = None
+    table_id: str = ""
+    first_generation: int = 0
+    snapshot_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,8 @@ class Auditable(ABC):
         Args:
             snapshot: The first batch that wrote the route's snapshot. It names the route and the source table. Batches of the
                 same number in later generations may have written rows of the snapshot too. Rows of earlier snapshots are
-                not returned.
+                not returned. A change of an earlier epoch is not returned either if it is later than the snapshot of the
+                route's epoch: it comes from another history of the source table.
             schema: The type of ``row``.
             versions: The first and the last commit version to return. A change without a version, or of no source
                 table, has no commit version in the result: another writer wrote it.

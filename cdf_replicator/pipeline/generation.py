@@ -131,7 +131,7 @@ def refilled(route: Route, state: RouteState, version: int, source: SourceTable)
     source.check_range(version, USE_RANGE_OR_RESYNC)
     check_readable(route, source, version)
     epoch = state.next_epoch(version, table_id=state.table_id)
-    return replace(epoch, phase="streaming", pinned_version=None, start_version=version)
+    return replace(epoch, phase="streaming", pinned_version=None, start_version=version, snapshot_version=None)
 
 
 def what_is_missing(state: RouteState) -> str | None:

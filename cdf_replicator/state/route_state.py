@@ -37,6 +37,8 @@ class RouteState:
         read_version: a commit that the route has read as a whole, and later commits may follow; None if none is known.
         read_modified_at: modification time of that commit's file in epoch seconds.
         completed_offset: offset of this generation, as text, that is known to end its commit.
+        snapshot_version: version of the snapshot with which a resync began the epoch; None for any other epoch, and in a file
+            of an older service.
 
     """
 
@@ -61,6 +63,7 @@ class RouteState:
     read_version: int | None = None
     read_modified_at: float | None = None
     completed_offset: str | None = None
+    snapshot_version: int | None = None
 
     @property
     def snapshot_generation(self) -> int:
@@ -116,4 +119,5 @@ class RouteState:
             read_version=None,
             read_modified_at=None,
             completed_offset=None,
+            snapshot_version=pinned_version,
         )

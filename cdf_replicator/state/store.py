@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -101,7 +101,9 @@ class StateStore:
 
     def route_spec(self, route: Route, state: RouteState) -> RouteSpec:
         """Return what a sink may know of a route in this state."""
-        return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
+        spec = route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
+        first = state.first_generation or 0
+        return replace(spec, table_id=state.table_id, first_generation=first, snapshot_version=state.snapshot_version)
 
     def checkpoint(self, route: str, generation: int) -> StoragePath:
         return self.root / "routes" / route / "checkpoints" / str(generation)

@@ -29,7 +29,7 @@ from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import parallel_writers
-from connectors.delta.view import audited
+from connectors.delta.view import audited, of_history
 from connectors.names import quote_identifier
 from connectors.protocols import Auditable, Capabilities
 from connectors.result import FrameResult
@@ -92,12 +92,15 @@ class DeltaAuditSink(DeltaSink, Auditable):
         """Return the version up to which the table holds every commit.
 
         This is the version of a snapshot, which one append wrote, or the version before the commit of the newest row.
-        Rows of a replayed range have no batch: the stream may not have reached them yet.
+        Rows of a replayed range have no batch: the stream may not have reached them yet. Rows of an older epoch may come from
+        another history of the source table.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         of_the_stream = (F.col("batch") > 0) | (F.col(CHANGE_TYPE) == SNAPSHOT)
-        rows = table.at(self.target(route), restored_at).where((F.col("route") == route.name) & of_the_stream)
+        of_epoch = (F.col("source_table_id") == route.table_id) & (F.col("generation") >= route.first_generation)
+        rows = table.at(self.target(route), restored_at)
+        rows = rows.where((F.col("route") == route.name) & of_epoch & of_the_stream)
         newest = F.max_by(F.struct(COMMIT_VERSION, CHANGE_TYPE), F.struct("generation", COMMIT_VERSION))
         (row,) = rows.agg(newest).collect()[0]
         return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != SNAPSHOT)
@@ -146,17 +149,19 @@ class DeltaAuditSink(DeltaSink, Auditable):
 
         path, folder = self.target(batch.route), self.replay_path(batch.route)
         held = table.at(path, newest.version).where(F.col("source_table_id") == batch.table_id)
+        held = held.where(of_history(batch.route))
         hashed = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
         try:
             total, first, last = hashed.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
             if not total:
                 return _append(rows, path, transaction)
             near = held.where(F.col(COMMIT_VERSION).between(first, last))
+            near = _hashed(near, given, held.schema, F.col("route"), F.col("generation"), F.col("batch"))
             before = hashed.limit(0)
             if batch.number:
-                before = replays.given_before(folder, batch, first)
+                before = replays.given_before(folder, batch, first, near)
                 replays.remember(hashed, folder, batch, last)
-            missing = _missing(hashed, _hashed(near, given, held.schema), before)
+            missing = _missing(hashed, near, before)
             result = _append(missing, path, transaction, newest)
         finally:
             hashed.unpersist()

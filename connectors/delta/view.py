@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-    from connectors.change import Batch
+    from connectors.change import Batch, RouteSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,23 @@ def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int,
     written = (F.col("generation") >= snapshot.generation) & (F.col("batch") == snapshot.number)
     rows = rows.where(of_table.isNull() | (of_table == snapshot.table_id))
     rows = rows.where(version.isNull() | version.between(*versions))
-    rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe(SNAPSHOT))
+    rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe(SNAPSHOT)).where(of_history(snapshot.route))
     known = F.when(of_table.isNotNull(), version).alias(COMMIT_VERSION)
     return rows.select(known, CHANGE_TYPE, _row(rows, schema).alias(ROW))
+
+
+def of_history(route: RouteSpec) -> Column:
+    """Return a condition on rows of an audit table: the epoch of the route includes the row.
+
+    An epoch begins with the newest version of the source table. It includes older changes of older epochs, but not their
+    snapshots. Their later changes come from another history: the files of the source table were restored from a copy.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    excluded = F.col(CHANGE_TYPE) == SNAPSHOT
+    if route.snapshot_version is not None:
+        excluded |= F.col(COMMIT_VERSION) > route.snapshot_version
+    return ~F.coalesce(excluded & (F.col("generation") < route.first_generation), F.lit(False))
 
 
 def _row(rows: DataFrame, schema: StructType) -> Column:

@@ -299,6 +299,51 @@ def test_replay_counts_identical_rows_over_all_micro_batches_of_a_version(spark,
     assert sorted(tuple(row.values()) for row in held) == [(7, 1)] * 4 + [(7, 2), (8, 1), (8, 1), (9, 1)]
 
 
+def test_replay_counts_twins_that_the_generation_appended_before_it(spark, tmp_path):
+    """A bounded replay makes the rest of a commit uncertain that the stream has delivered in part, for certain."""
+
+    def write(generation, number, *rows, replay=True, route=ROUTE):
+        sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))
+        return sink.write(given(spark, 7, *rows), Batch(route, generation, number, table_id="t", may_exist=replay))
+
+    DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path))).prepare(
+        StructType.fromDDL("id int"), ROUTE
+    )
+    write(1, 1, "(1)", replay=False)
+    assert write(1, 2, "(1)").applied == {"insert": 1}
+    assert write(1, 2, "(1)").skipped
+    assert write(1, 3, "(1)", "(2)").applied == {"insert": 2}, "a further micro-batch of the replay"
+    assert write(2, 1, "(3)").applied == {"insert": 1}
+    other = replace(ROUTE, owner="them")
+    DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path))).prepare(
+        StructType.fromDDL("id int"), replace(other, epoch=2)
+    )
+    assert write(1, 1, "(3)", route=other).stale == 1
+    assert write(1, 4, "(1)", "(1)", "(1)", "(2)", route=other).stale == 4, "another state path had that generation"
+
+
+def test_range_replayed_within_a_commit_loses_no_twin(world, monkeypatch):
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    one_row(world)
+    twins = world.spark.range(0, 2, 1, 2).selectExpr("7L AS id", "'twin' AS name")
+    twins.write.format("delta").mode("append").save(world.table)
+    world.insert("(3, 'c')")
+    world.insert("(4, 'd')")
+    write = DeltaAuditSink.write
+
+    def stopped(sink, frame, batch):
+        if batch.number == 2:
+            raise PermanentError("the query stops after the first file of version 2", "")
+        return write(sink, frame, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaAuditSink, "write", stopped)
+        assert run(world) is not None
+    assert [row[0] for row in world.audited("id")] == [1, 7]
+    assert run(world, command=Command("replay", "orders_audit", 3, 4)) is None
+    assert [row[0] for row in world.audited("id")] == [1, 3, 4, 7, 7]
+
+
 WIDE = "n bigint, f double, d decimal(12,4), s struct<a:string,b:bigint,c:string>, l array<struct<a:int,b:int>>, m map<int,struct<a:int,b:double>>"
 NARROW = "N int, f float, d decimal(10,2), s struct<C:string,a:string,b:int>, l array<struct<b:int,a:int>>, m map<int,struct<b:float,a:int>>"
 

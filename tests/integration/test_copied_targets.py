@@ -144,6 +144,49 @@ def test_range_replayed_ahead_of_the_stream_hides_no_loss(world, target):
     assert target.ids() == [1, 2, 3, 4, 5]
 
 
+def recreated(world, *rows):
+    """Put another table in the place of the source."""
+    shutil.rmtree(world.table)
+    world.forget()
+    world.create(rows=rows)
+
+
+def test_rows_of_the_former_source_table_hide_no_loss(world, target):
+    for id_ in (3, 4, 5):
+        world.insert(f"({id_}, 'former')")
+    assert target.run() is None
+    recreated(world)
+    assert target.run(command=Command("resync", target.route)) is None
+    target.copy()
+    for id_ in range(11, 16):
+        world.insert(f"({id_}, 'c')")
+    assert target.run() is None
+    target.restore()
+    decision = target.run()
+    assert decision is not None, f"version 4 is taken for the newest, of {target.ids()}"
+    assert (decision.reason, decision.remedy) == ("target_restored", f"Run: cdf-replicator resync {target.route}")
+
+
+def test_rows_of_another_state_path_hide_no_loss(world, target):
+    """The other state path wrote as many generations, of the former source table."""
+    assert target.run(command=Command("resync", target.route)) is None
+    for id_ in range(3, 9):
+        world.insert(f"({id_}, 'former')")
+    assert target.run() is None
+    world.environ["CDF_STATE_PATH"] = str(world.folder / "other")
+    recreated(world, "(11, 'a')")
+    assert target.run(command=Command("resync", target.route)) is None
+    world.insert("(12, 'b')")
+    assert target.run() is None
+    target.copy()
+    for id_ in range(13, 21):
+        world.insert(f"({id_}, 'c')")
+    assert target.run() is None
+    target.restore()
+    assert target.run() is None
+    assert target.ids() == [1, 1, 2, 2, *range(3, 9), *range(11, 21)]
+
+
 @pytest.mark.parametrize("target", ["replica"], indirect=True)
 def test_row_repaired_ahead_of_the_stream_hides_no_loss(world, target):
     """RESTORE takes back what the stream delivered after the repair of a row with the source's newest version."""

@@ -17,7 +17,8 @@ from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from cdf_replicator.verification import verify
-from connectors import Batch
+from connectors import Batch, PermanentError
+from connectors.delta.audit import DeltaAuditSink
 from tests.support import light_table
 from tests.support.tiers import nightly
 
@@ -212,6 +213,71 @@ def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
     run(world, command=Command("resync", "orders_audit"))
     again = verified(world)
     assert (again.snapshot_version, again.comparison.rows, again.comparison.kinds) == (2, 3, {})
+
+
+def test_resync_that_is_killed_after_its_claim_loads_the_snapshot(world, monkeypatch):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    run(world)
+    prepare = DeltaAuditSink.prepare
+
+    def killed(sink, schema, route):
+        prepare(sink, schema, route)
+        raise PermanentError("the plug was pulled", "")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaAuditSink, "prepare", killed)
+        assert world.run("orders_audit", command=Command("resync", "orders_audit")) is not None
+    assert (world.state("orders_audit").epoch, world.state("orders_audit").target_prepared) == (2, False)
+    run(world)
+    whole = verified(world)
+    assert (whole.snapshot_version, whole.comparison.rows, whole.comparison.kinds) == (1, 2, {})
+    assert world.audited("id") == [(1,), (1,), (2,), (2,)], "each epoch has its snapshot"
+
+
+def test_rows_of_a_former_history_of_the_source_table_do_not_count(world):
+    """The files of the source table are restored from a copy, and it gets other commits of the same versions."""
+    world.create(rows=["(1, 'a')"])
+    run(world)
+    backup = world.folder / "backup"
+    shutil.copytree(world.table, backup)
+    world.insert("(2, 'same')")
+    world.insert("(3, 'former')")
+    run(world)
+    shutil.rmtree(world.table)
+    backup.rename(world.table)
+    world.forget()
+    run(world, command=Command("resync", "orders_audit"))
+    world.insert("(2, 'same')")
+    world.insert("(3, 'new')")
+    run(world)
+    assert verified(world).comparison.equal
+    damage(world, "DELETE FROM {t} WHERE generation > 0 AND id = 2")
+    assert found(verified(world)) == {("missing", "2:insert:2", None)}
+    run(world, command=Command("replay", "orders_audit", 2, 2))
+    assert verified(world).comparison.equal
+    damage(world, "DELETE FROM {t} WHERE generation > 0 AND id = 2")
+    shutil.rmtree(world.state_path.checkpoint("orders_audit", 1))
+    run(world)
+    assert world.state("orders_audit").generation == 2
+    assert verified(world).comparison.equal
+    assert (2, "same", 2) in world.audited("id", "name", "generation")
+
+
+def test_changes_of_a_lost_state_path_count(world):
+    world.create(rows=["(1, 'a')"])
+    run(world)
+    world.insert("(2, 'b')")
+    run(world)
+    world.environ["CDF_STATE_PATH"] = str(world.folder / "other")
+    run(world, command=Command("resync", "orders_audit"))
+    world.insert("(3, 'c')")
+    run(world)
+    assert verified(world).comparison.equal
+    held = world.audited("id", "commit_version", "change_type")
+    run(world, command=Command("replay", "orders_audit", 2))
+    replayed = verified(world)
+    assert (replayed.first_version, replayed.comparison.rows, replayed.comparison.kinds) == (2, 2, {})
+    assert world.audited("id", "commit_version", "change_type") == held, "the replay appends no row twice"
 
 
 def test_versions_that_the_feed_no_longer_has_are_not_compared(world):

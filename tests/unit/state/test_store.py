@@ -81,7 +81,7 @@ def test_saved_state_is_loaded(path):
 def test_state_of_an_older_service_is_loaded(path):
     path.save(FURTHER)
     file = path.root / "routes" / "orders_search" / "route.json"
-    new = ("first_generation", "read_version", "read_modified_at", "completed_offset")
+    new = ("first_generation", "read_version", "read_modified_at", "completed_offset", "snapshot_version")
     older = {name: value for name, value in json.loads(file.read_text()).items() if name not in new}
     write_json(file, older)
     assert path.load("orders_search") == replace(FURTHER, **dict.fromkeys(new))
@@ -272,6 +272,7 @@ def test_resync_keeps_route_identity_and_requested_start_of_a_state():
         requested_start_version=6,
         max_removed_share=0.1,
         first_generation=5,
+        snapshot_version=20,
     )
     assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
 
@@ -303,6 +304,10 @@ def test_state_path_gives_a_sink_owner_epoch_and_lease_number(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
     spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
+    assert (spec.table_id, spec.first_generation) == (STATE.table_id, 0), "an older service wrote that state"
+    resynced = STATE.next_epoch(5, table_id="new").next_generation(4, replay_end_version=7)
+    spec = path.route_spec(route, resynced)
+    assert (spec.first_generation, spec.snapshot_version) == (STATE.generation + 1, 5), "also after a replay"
     path.lease = Lease.acquire(path.root)
     assert path.route_spec(route, STATE).fence == path.lease.token > 0
     path.lease.release()
