@@ -133,14 +133,22 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
         path = self.target(batch.route)
         app = transactions.application(batch.route, path, batch.request)
-        if self.checked_snapshot(batch.route).last_txn_version(app) >= batch.txn_version:
+        newest = self.checked_snapshot(batch.route)
+        if newest.last_txn_version(app) >= batch.txn_version:
             return FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
                 return FrameResult({SNAPSHOT: merge.fill(frame, batch, path, app)})
-            return self._apply(frame, batch, path, app)
+            if batch.request:
+                _begin_generation(newest, batch, path)
+            result = self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error
+        if batch.request:
+            self.checked_snapshot(
+                batch.route
+            )  # no watermark follows, whose check would find a RESTORE since the first check
+        return result
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         return completeness.complete(self.target(route), restored_at, route.epoch)
@@ -219,6 +227,16 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
         if any(given[kind] for kind in DELETES):
             tombstones.append(changes.where(is_delete()), batch, path)
         return changes if nothing_newer else tombstones.drop_stale(changes, newer)
+
+
+def _begin_generation(checked: Snapshot, batch: Batch, path: str) -> None:
+    """Record the generation of a request, unless the stream has recorded it or a later transaction.
+
+    The driver begins a generation after a RESTORE. This commit therefore stops the next start from detecting that RESTORE
+    again, and from opening the dead letters again that the request closes. It conflicts with a RESTORE since the check.
+    """
+    app, first = transactions.application(batch.route, path), replace(batch, number=0)
+    transactions.record_txn(path, app, first.txn_version, checked)
 
 
 def _is_orphan(below_guard: int) -> Column:

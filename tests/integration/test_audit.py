@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -436,6 +437,16 @@ def test_new_source_column_becomes_a_new_audit_column(world):
     assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
     assert run(world, command=Command("replay", "orders_audit", 2)) is None
     assert len(world.audited("id")) == 3, "a row from before the column is still the same row"
+
+
+def test_date_may_become_a_timestamp_without_zone(world):
+    given = {"delta__enableTypeWidening": "true", "delta__feature__timestampNtz": "supported"}
+    world.create("id int, day date", rows=["(1, date'2026-01-02')"], **given)
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} ALTER COLUMN day TYPE timestamp_ntz")
+    world.insert("(2, timestamp_ntz'2026-01-02 12:00:00')")
+    assert run(world) is None
+    assert world.audited("id", "day") == [(1, datetime(2026, 1, 2)), (2, datetime(2026, 1, 2, 12))]  # noqa: DTZ001 - without zone
 
 
 def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):

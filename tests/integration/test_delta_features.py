@@ -146,6 +146,18 @@ def test_changed_aggregates_need_a_resync(world):
     )
 
 
+def test_redefined_aggregate_may_be_a_timestamp_without_zone(world):
+    """The table was made without the table feature that the type needs."""
+    given = {"delta__feature__timestampNtz": "supported"}
+    columns = "id bigint, customer string, amount int, at timestamp_ntz, test boolean"
+    world.create(columns, rows=["(1, 'a', 1, timestamp_ntz'2026-01-02 12:00:00', false)"], **given)
+    assert run(world) is None
+    newest = {"newest": "max(at)"}
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(newest)
+    assert run(world, command=Command("resync", "orders_features", max_removed_share=1.0)) is None
+    assert held(world) == expected(world, newest)
+
+
 def test_narrower_struct_is_merged_into_the_wider_struct_of_the_table(world):
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"s": "max_by(s, id)"})
     columns = "id bigint, customer string, s struct<a:int,b:string,c:string>, test boolean"

@@ -164,6 +164,22 @@ def test_columns_may_be_added_and_widened_and_have_odd_names(world):
     assert schema["a.b"].dataType.simpleString() == "struct<x y:int>"
 
 
+@pytest.mark.parametrize("column", ["day date", nightly("day struct<at: date>")])
+def test_date_may_become_a_timestamp_without_zone(world, column):
+    """The replica needs a table feature for it, which Delta enables for a new table only."""
+    given = {"delta__enableTypeWidening": "true", "delta__feature__timestampNtz": "supported"}
+    world.create(f"id int, {column}", **given)
+    nested = "struct" in column
+    row = "(%d, named_struct('at', %s))" if nested else "(%d, %s)"
+    world.insert(row % (1, "date'2026-01-02'"))
+    assert run(world) is None
+    world.sql(f"ALTER TABLE {{t}} ALTER COLUMN {'day.at' if nested else 'day'} TYPE timestamp_ntz")
+    world.insert(row % (2, "timestamp_ntz'2026-01-02 12:00:00'"))
+    assert run(world) is None
+    assert same(world)
+    assert "timestamp_ntz" in world.spark.table(world.copy).schema["day"].dataType.simpleString()
+
+
 @pytest.mark.nightly  # the replica of the oracle gets nested columns, and the test before adds and widens columns
 def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
     pair = "struct<a:string,b:string>"

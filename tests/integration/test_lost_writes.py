@@ -20,6 +20,8 @@ from cdf_replicator.pipeline import batch_writer
 from cdf_replicator.source import continuity
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
+from connectors import PermanentError
+from connectors.delta import merge
 from connectors.delta.tables import table
 from deploy.local.servers import Redis
 from tests.chaos.proxy import Proxy
@@ -208,6 +210,39 @@ def test_restore_between_the_check_and_the_commit_is_detected(world, kind, reque
         assert target.held() == world.expected()
 
 
+@pytest.mark.parametrize("kind", ["redrive", nightly("repair")])
+def test_restore_between_the_check_and_the_commit_of_a_request_is_detected(world, kind, request, monkeypatch):
+    steps = Steps()
+    steps.before(monkeypatch, *RestoredReplica.commits)
+    with RestoredReplica.opened(world, request) as target:
+        command = requested(world, target, steps, kind)
+        steps.begin({1: target.lose})
+        assert world.run("orders_copy", command=command) is None
+        assert not steps.plan
+        assert target.held() == world.expected()
+        assert world.answer(command).state == "done"
+        assert {state for (state,) in world.dead_letters("state")} <= {"redriven"}
+
+
+def test_restore_before_a_request_that_a_crash_ends_is_detected(world, request, monkeypatch):
+    """The crash follows the commit, before the request checks the table again."""
+    steps, merged = Steps(), merge.merge
+
+    def crash(*given: Any, **named: Any) -> None:
+        merged(*given, **named)
+        raise PermanentError("crashed", "start again")
+
+    steps.before(monkeypatch, *RestoredReplica.commits)
+    with RestoredReplica.opened(world, request) as target:
+        command = requested(world, target, steps, "repair")
+        steps.begin({1: target.lose})
+        with monkeypatch.context() as crashing:
+            crashing.setattr(merge, "merge", crash)
+            world.run("orders_copy", command=command)
+        assert world.run("orders_copy") is None
+        assert target.held() == world.expected()
+
+
 def test_write_and_watermark_read_a_commit_of_the_target_once(world, request, monkeypatch):
     with RestoredReplica.opened(world, request) as target:
         history = bootstrapped(world, target, Steps())
@@ -225,3 +260,20 @@ def bootstrapped(world: World, target: RestoredTable, steps: Steps) -> History:
     world.environ |= target.emptied(history.runs)
     history.bootstrap()
     return history
+
+
+def requested(world: World, target: RestoredTable, steps: Steps, kind: str) -> Command:
+    """Keep a copy, deliver two commits, and return a command that writes present rows. Before the copy lies a dead letter."""
+    history = bootstrapped(world, target, steps)
+    if kind == "redrive":
+        world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
+        world.insert("(50, 'a')", "(50, 'twice')")
+        history.go_on()
+        world.change("DELETE FROM {t} WHERE name = 'twice'")
+        world.insert("(51, 'a')")
+        history.go_on()
+        assert set(world.dead_letters("key", "state")) == {("50", "open")}
+    target.remember()
+    history.follow()
+    assert target.held().keys() >= {"100", "101"}
+    return Command(kind, "orders_copy", identities=("100",) if kind == "repair" else ())

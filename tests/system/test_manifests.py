@@ -294,11 +294,13 @@ def test_service_monitor_sends_the_read_token(rendered):
 
 def test_numbers_of_env_are_rendered_in_full(rendered):
     env = {"CDF_SINKS__CACHE__CHUNK_BYTES": 8_000_000, "CDF_DELIVERY__MAX_REJECTED_SHARE": 0.05, "CDF_VERBATIM": "8e6"}
+    env |= {"CDF_LONGEST": 2**53 - 1}
     (data,) = (found["data"] for found in rendered({"env": env | {"CDF_FLAG": True}}) if found["kind"] == "ConfigMap")
     assert data == {
         "CDF_SINKS__CACHE__CHUNK_BYTES": "8000000",
         "CDF_DELIVERY__MAX_REJECTED_SHARE": "0.05",
         "CDF_VERBATIM": "8e6",
+        "CDF_LONGEST": "9007199254740991",
         "CDF_FLAG": "true",
     }
 
@@ -378,6 +380,9 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"terminationGracePeriodSeconds": LIMIT}, f"set it above env.CDF_SHUTDOWN_SECONDS, which is {LIMIT}"),
         ({"persistence": {"size": "5K"}}, "'5K' does not match pattern"),
         ({"env": {"TABLES": "x"}}, "invalid propertyName 'TABLES'"),
+        ({"env": {"CDF_A": 9007199254740993}}, "env.CDF_A is a number of more digits than Helm keeps: quote it"),
+        ({"env": {"CDF_A": -12345678901234567890}}, "env.CDF_A is a number of more digits than Helm keeps: quote it"),
+        ({"secretEnv": {"CDF_A": 12345678}}, "'/secretEnv/CDF_A': got number, want string"),
         ({"replicas": 3}, "replicas"),
     ],
 )

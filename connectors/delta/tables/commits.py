@@ -70,11 +70,12 @@ def taken_back(path: str, since: int, until: int) -> Commit | None:
 
 
 def taken_back_since(path: str, app: str, known: int, until: int) -> Commit | None:
-    """Return the newest commit that removed acknowledged rows, after the last transaction of an application.
+    """Return the newest commit that removed acknowledged rows, after the last micro-batch of an application.
 
     Args:
         path: The table.
-        app: The ``txnAppId``; those of requests to the application begin with it.
+        app: The ``txnAppId`` of the micro-batches. That of a request begins with it, but the commit of a request may follow
+            a removal that nothing has detected yet.
         known: The last transaction whose micro-batch Spark committed, -1 if unknown. A later transaction may follow the
             removal: the check of the watermark then stopped Spark from committing its micro-batch.
         until: The newest version to read.
@@ -84,8 +85,8 @@ def taken_back_since(path: str, app: str, known: int, until: int) -> Commit | No
         commit = read(path, version)
         if commit is None:
             return None
-        ours = {name: number for name, number in commit.transactions.items() if name.startswith(app)}
-        if ours and (known < 0 or ours.get(app, known) <= known):
+        number = commit.transactions.get(app)
+        if number is not None and (known < 0 or number <= known):
             return None
         if commit.takes_back:
             return commit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables import table
@@ -12,7 +13,7 @@ from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
@@ -67,7 +68,8 @@ def evolve_schema(path: str, schema: StructType) -> None:
         if wider:
             table.set_properties(path, {"delta.enableTypeWidening": "true"})
         for column, data_type in wider:
-            session().sql(f"ALTER TABLE {table.identifier(path)} ALTER COLUMN {column} TYPE {data_type.simpleString()}")
+            widen = f"ALTER TABLE {table.identifier(path)} ALTER COLUMN {column} TYPE {data_type.simpleString()}"
+            _with_features(path, partial(session().sql, widen))
         lacking = _lacking(path, schema)
         _map_names(path, lacking)
         if lacking:
@@ -109,7 +111,8 @@ def replace(path: str, schema: StructType) -> None:
     _map_names(path, schema)
     app = "cdf-replicator:replace"
     writer = empty(schema.toNullable()).write.format("delta").mode("overwrite").option("txnAppId", app)
-    writer.option("txnVersion", Snapshot(path).last_txn_version(app) + 1).option("overwriteSchema", "true").save(path)
+    writer = writer.option("txnVersion", Snapshot(path).last_txn_version(app) + 1).option("overwriteSchema", "true")
+    _with_features(path, partial(writer.save, path))
 
 
 def _map_names(path: str, fields: Iterable[StructField]) -> None:
@@ -119,15 +122,20 @@ def _map_names(path: str, fields: Iterable[StructField]) -> None:
 
 
 def append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> None:
+    _with_features(path, lambda: rows.write.format("delta").mode("append").options(**options).save(path))
+
+
+def _with_features(path: str, change: Callable[[], object]) -> None:
+    """Change the table; if the new schema needs table features that the table lacks, enable them and try again."""
     try:
-        rows.write.format("delta").mode("append").options(**options).save(path)
+        change()
     except Exception as error:
         needed = _FEATURES.search(str(error))
         if needed is None:
             raise
         features = {f"delta.feature.{name.strip()}": "supported" for name in needed[1].split(",")}
         table.set_properties(path, features)
-        rows.write.format("delta").mode("append").options(**options).save(path)
+        change()
 
 
 def _names(fields: Iterable[StructField]) -> Iterable[str]:

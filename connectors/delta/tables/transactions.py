@@ -49,9 +49,9 @@ def append(rows: DataFrame, path: str, app: str, version: int, read: Snapshot | 
     return _commit(path, app, version, rows, read)
 
 
-def record_txn(path: str, app: str, version: int) -> None:
-    """Commit a transaction without rows, unless the table has recorded it."""
-    _commit(path, app, version, None, None)
+def record_txn(path: str, app: str, version: int, read: Snapshot | None = None) -> None:
+    """Commit a transaction without rows, unless the table has recorded it. For ``read``, see ``append``."""
+    _commit(path, app, version, None, read)
 
 
 def _commit(path: str, app: str, version: int, rows: DataFrame | None, read: Snapshot | None) -> bool:
