@@ -7,6 +7,7 @@ that entity alone and must not change without a change of a row.
 from __future__ import annotations
 
 import re
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables.errors import line
@@ -70,6 +71,24 @@ def aggregate_named(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[
     except AnalysisException:
         check_aggregates(rows, entity, aggregates, route)
         raise
+
+
+def columns_read(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> StructType:
+    """Return the columns of the source that the aggregation and the filter of ``rows`` read."""
+    plan: Any = aggregate_named(rows, entity, aggregates, route)._jdf.queryExecution().analyzed()
+    plans = [plan, plan.child()] if plan.child().getClass().getSimpleName() == "Filter" else [plan]
+    names = {column.name() for each in plans for column in items(each.references().toSeq())}
+    schema = rows.schema
+    return type(schema)([field for field in schema if field.name in names])
+
+
+def same_entity(one: str, other: str, entity: Sequence[str]) -> Column:
+    """Return the condition that two aliases have the same entity. Null is an entity: a group of its own."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [quote_identifier(name) for name in entity]
+    pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
+    return reduce(lambda left, right: left & right, pairs)
 
 
 def entity_text(source: DataFrame, entity: Sequence[str], within: str) -> Column:

@@ -10,10 +10,7 @@ converges to the aggregation of the whole source. The guard is that version: an 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from contextlib import nullcontext
-from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, ROW, SNAPSHOT, guard_of
@@ -21,16 +18,27 @@ from connectors.delta.aggregation import (
     aggregate,
     aggregate_named,
     check_aggregates,
-    entity_text,
     order_dependent,
+    same_entity,
     struct_of,
 )
 from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeaturesSettings
+from connectors.delta.feature_source import (
+    check_entity,
+    definition_of,
+    has_widened,
+    identity_of,
+    lower,
+    options_of,
+    source_of,
+    types_of,
+)
 from connectors.delta.sink import DeltaSink
 from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session, txn_session
+from connectors.delta.tables.snapshot import Snapshot
 from connectors.delta.view import TableView, newest_version
 from connectors.errors import PermanentError
 from connectors.names import quote_identifier
@@ -45,13 +53,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from connectors.change import Batch, RouteSpec
+    from connectors.change import Batch, RouteSpec, Watermark
     from connectors.sink import Mode
     from connectors.view import View
 
 HELD_GUARD: Final = "_cdf_guard"
 _PRESENT: Final = "_cdf_present"
 _KIND: Final = "_cdf_change_type"
+_TYPES: Final = "cdf_replicator.types"
+"""The table property with ``types_of`` the source from which every entity was computed."""
+_WIDENED: Final = "cdf-replicator:widened"
 
 
 class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
@@ -68,20 +79,20 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Check that the aggregates can be kept up to date, and that the table takes their columns."""
-        path, options = self.target(route), _options(route)
-        _check_entity(schema, route)
-        result = check_aggregates(_source(session(), route), options.entity, options.aggregates, route.name)
+        path, options = self.target(route), options_of(route)
+        check_entity(schema, route)
+        result = check_aggregates(source_of(session(), route), options.entity, options.aggregates, route.name)
         self.check_columns(result, route, (HELD_GUARD,))
         columns = type(result)([*result.fields]).add(HELD_GUARD, "long")
-        definition = _definition(options, route)
+        definition, types = definition_of(options, route), {_TYPES: types_of(route)}
         if not table.exists(path):
-            delta_schema.create(path, columns)
+            delta_schema.create(path, columns, **types)
         else:
             self.check_table(path, (HELD_GUARD,))
             self.check_sole(path, route)
-            if self.redefined(route, definition, "ENTITY or AGGREGATES"):
+            if self.redefined(route, definition, "ENTITY or AGGREGATES") or not self._fits(columns, route):
                 delta_schema.replace(path, columns)
-            delta_schema.evolve_schema(path, columns)
+                table.set_properties(path, types)
         self.record_claim(route, definition)
         return ()
 
@@ -91,7 +102,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
 
         route, path = batch.route, self.target(batch.route)
         app, number = transactions.application(route, path, batch.request), batch.txn_version
-        newest, entity = self.checked_snapshot(route), _options(route).entity
+        newest, entity = self.checked_snapshot(route), options_of(route).entity
         if batch.may_exist and not batch.number:  # not in the generation's sequence of batches
             app = f"{app}:outside"
             number = newest.last_txn_version(app) + 1
@@ -109,6 +120,27 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         finally:
             touched.unpersist()
         return FrameResult(given)
+
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
+        """Record a batch without rows, and recompute every entity if a column that the aggregates read has become wider.
+
+        ``avg`` of a wider decimal has more digits, for example, and the feed holds no change of the old rows.
+        """
+        super().save_watermark(route, watermark)
+        path, types = self.target(route), types_of(route)
+        newest = Snapshot(path)
+        held = newest.properties.get(_TYPES)
+        if held == types:
+            return
+        if held is not None and has_widened(held, types):  # a table of an earlier release has no such property
+            spark = txn_session(session(), _WIDENED, newest.last_txn_version(_WIDENED) + 1)
+            names = map(quote_identifier, options_of(route).entity)
+            entities = session().read.format("delta").load(path).select(*names).distinct()
+            try:
+                self._recompute(spark, entities, route, path)
+            except Exception as error:
+                raise classified(error, path) from error
+        table.set_properties(path, {_TYPES: types})
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         """Count rows by their guard."""
@@ -133,17 +165,28 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         return int(found["num_affected_rows"])
 
     def identity(self, route: RouteSpec) -> Column:
-        return _entity_text(route, f"{ROW}.")
+        return identity_of(route, f"{ROW}.")
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         path = self.target(route)
-        return nullcontext(TableView(path, newest_version(path), _entity_text(route)))
+        return nullcontext(TableView(path, newest_version(path), identity_of(route)))
 
     def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
-        options, rows = _options(route), _source(session(), route, version)
+        options, rows = options_of(route), source_of(session(), route, version)
         answer = aggregate(paced(rows), options.entity, options.aggregates)
         inexact = order_dependent(rows, options.entity, options.aggregates)
-        return answer.select(_entity_text(route).alias(IDENTITY), struct_of(options.aggregates).alias(ROW)), inexact
+        return answer.select(identity_of(route).alias(IDENTITY), struct_of(options.aggregates).alias(ROW)), inexact
+
+    def _fits(self, columns: StructType, route: RouteSpec) -> bool:
+        """Evolve the table; return False if it can't take a type in a new epoch, and raise the error within an epoch."""
+        try:
+            _evolve(self.target(route), columns)
+        except PermanentError:
+            claim = self.read_claim(route)
+            if claim is not None and claim.epoch >= route.epoch:
+                raise
+            return False
+        return True
 
     def _recompute(self, session: SparkSession, entities: DataFrame | None, route: RouteSpec, path: str) -> None:
         """Merge the aggregates of these entities, or of every entity if None."""
@@ -152,18 +195,18 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
 
         from connectors.delta.tables import shape
 
-        options, version = _options(route), table.latest_version(session, route.source)
-        rows = _source(session, route, version)
-        _check_entity(rows.schema, route)  # the newest version may have renamed a column
+        options, version = options_of(route), table.latest_version(session, route.source)
+        rows = source_of(session, route, version)
+        check_entity(rows.schema, route)  # the newest version may have renamed a column
         if entities is not None:
             touched = entities.alias("touched")
-            rows = rows.alias("source").join(touched, _same("source", "touched", options.entity), "left_semi")
+            rows = rows.alias("source").join(touched, same_entity("source", "touched", options.entity), "left_semi")
         answer = aggregate_named(rows, options.entity, options.aggregates, route.name)
         held = _evolved(path, answer.schema)
         answer = answer.withColumn(_PRESENT, F.lit(True))
         if entities is not None:
-            both = touched.join(answer.alias("answer"), _same("touched", "answer", options.entity), "left")
-            own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
+            both = touched.join(answer.alias("answer"), same_entity("touched", "answer", options.entity), "left")
+            own = [name for name in answer.columns if name.lower() not in lower(options.entity)]
             named = [F.col(f"touched.{quote_identifier(name)}") for name in options.entity]
             answer = both.select(*named, *(F.col(f"answer.{quote_identifier(name)}") for name in own))
         answer = shape.fit(answer, held)
@@ -196,51 +239,12 @@ def _evolved(path: str, given: StructType) -> StructType:
     types = {field.name.lower(): field.dataType.simpleString() for field in held}
     if all(types.get(one.name.lower()) == one.dataType.simpleString() for one in shape.fitted(given, held)):
         return held
-    delta_schema.evolve_schema(path, given)
+    _evolve(path, given)
     return table.schema_of(path)
 
 
-def _definition(options: DeltaFeaturesOptions, route: RouteSpec) -> str:
-    """Return a hash of everything that determines a row, except the source's rows."""
-    text = json.dumps([options.aggregates, options.entity, route.filter], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _options(route: RouteSpec) -> DeltaFeaturesOptions:
-    assert isinstance(route.options, DeltaFeaturesOptions)
-    return route.options
-
-
-def _source(session: SparkSession, route: RouteSpec, version: int | None = None) -> DataFrame:
-    """Return the rows of the source, at a version if given, that pass the route's filter."""
-    at = "" if version is None else f" VERSION AS OF {version}"
-    rows = session.sql(f"SELECT * FROM {route.source}{at}")  # noqa: S608 - the operator's own table
-    return rows.where(route.filter) if route.filter else rows
-
-
-def _entity_text(route: RouteSpec, within: str = "") -> Column:
-    return entity_text(_source(session(), route), _options(route).entity, within)
-
-
-def _check_entity(given: StructType, route: RouteSpec) -> None:
-    """Check that changes name an entity as the source does, since the aggregation reads the source itself."""
-    own = _lower(given.fieldNames()) - _lower(route.derived_columns)
-    if missing := [name for name in _options(route).entity if name.lower() not in own]:
-        raise PermanentError(
-            f"ENTITY of route {route.name} names {', '.join(missing)}, which the route leaves out, renames, computes or "
-            "joins, or which the source does not have.",
-            "Remove COLUMNS, RENAME and the like from the route, and name the columns in AGGREGATES.",
-        )
-
-
-def _same(one: str, other: str, entity: Sequence[str]) -> Column:
-    """Return the condition that two aliases have the same entity. Null is an entity: a group of its own."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    names = [quote_identifier(name) for name in entity]
-    pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
-    return reduce(lambda left, right: left & right, pairs)
-
-
-def _lower(names: Sequence[str]) -> set[str]:
-    return {name.lower() for name in names}
+def _evolve(path: str, columns: StructType) -> None:
+    try:
+        delta_schema.evolve_schema(path, columns)
+    except PermanentError as error:
+        raise PermanentError(error.reason, "Run: cdf-replicator resync {route}") from error

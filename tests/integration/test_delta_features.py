@@ -189,6 +189,43 @@ def test_source_widened_ahead_of_the_micro_batch_widens_the_features(world, monk
     assert held(world) == expected(world, aggregates)
 
 
+@pytest.mark.parametrize("changed", [nightly("b"), None], ids=str)
+def test_features_of_unchanged_rows_follow_a_widened_column(world, changed):
+    aggregates = {"mean": "avg(amount)", "text": "max(string(amount))"}
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(aggregates)
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__COLUMNS"] = "id,customer,test"
+    world.create("id bigint, customer string, amount decimal(10,2), test boolean", delta__enableTypeWidening="true")
+    world.insert("(1, 'a', 1, false)", "(2, 'a', 1, false)", "(3, 'a', 2, false)", "(4, 'b', 1, false)")
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} ALTER COLUMN amount TYPE decimal(12,4)")
+    if changed:
+        world.insert(f"(5, '{changed}', 3, false)")
+    assert run(world) is None
+    assert held(world) == expected(world, aggregates)
+    before = guards(world)
+    world.sql("ALTER TABLE {t} ADD COLUMN other string")
+    world.insert("(6, 'b', 3, false, 'x')")
+    assert run(world) is None
+    assert held(world) == expected(world, aggregates)
+    assert guards(world)["a"] == before["a"], "an added column recomputes nothing"
+
+
+def test_aggregate_whose_type_the_table_cannot_take_needs_a_resync(world):
+    aggregates = {"total": "sum(amount)"}
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(aggregates)
+    world.create("id bigint, customer string, amount int, test boolean", delta__enableTypeWidening="true")
+    world.insert("(1, 'a', 1, false)", "(2, 'b', 1, false)")
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} ALTER COLUMN amount TYPE double")
+    world.insert("(3, 'a', 0.5, false)")
+    for _ in range(2):
+        decision = run(world)
+        assert "total is bigint there, double now" in decision.message
+        assert decision.remedy == "Run: cdf-replicator resync orders_features"
+    assert run(world, command=Command("resync", "orders_features", max_removed_share=1.0)) is None
+    assert held(world) == expected(world, aggregates) == [("a", 1.5), ("b", 1.0)]
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
