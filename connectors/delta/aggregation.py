@@ -6,7 +6,6 @@ that entity alone and must not change without a change of a row.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -74,13 +73,13 @@ def aggregate_named(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[
         raise
 
 
-def types_read(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> str:
-    """Return a hash of the names and types of the columns that the aggregation and the filter of ``rows`` read."""
+def columns_read(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> StructType:
+    """Return the columns of the source that the aggregation and the filter of ``rows`` read."""
     plan: Any = aggregate_named(rows, entity, aggregates, route)._jdf.queryExecution().analyzed()
     plans = [plan, plan.child()] if plan.child().getClass().getSimpleName() == "Filter" else [plan]
-    columns = [column for each in plans for column in items(each.references().toSeq())]
-    read = sorted({f"{column.name()} {column.dataType().catalogString()}" for column in columns})
-    return hashlib.sha256("\n".join(read).encode()).hexdigest()
+    names = {column.name() for each in plans for column in items(each.references().toSeq())}
+    schema = rows.schema
+    return type(schema)([field for field in schema if field.name in names])
 
 
 def same_entity(one: str, other: str, entity: Sequence[str]) -> Column:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from connectors.delta.aggregation import entity_text, types_read
+from connectors.delta.aggregation import columns_read, entity_text
 from connectors.delta.feature_settings import DeltaFeaturesOptions
 from connectors.delta.tables.session import session
 from connectors.errors import PermanentError
+from connectors.type_widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +29,18 @@ def definition_of(options: DeltaFeaturesOptions, route: RouteSpec) -> str:
 
 
 def types_of(route: RouteSpec) -> str:
+    """Return the columns that the aggregates read, as text for a table property."""
     options = options_of(route)
-    return types_read(source_of(session(), route), options.entity, options.aggregates, route.name)
+    columns = columns_read(source_of(session(), route), options.entity, options.aggregates, route.name)
+    return base64.b64encode(columns.json().encode()).decode()
+
+
+def has_widened(types: str, now: str) -> bool:
+    """Return whether a column or a field in ``now`` is wider than in ``types``; both are texts of ``types_of``."""
+    from pyspark.sql.types import StructType
+
+    was, becomes = (StructType.fromJson(json.loads(base64.b64decode(text))) for text in (types, now))
+    return any(widened(was, becomes))
 
 
 def options_of(route: RouteSpec) -> DeltaFeaturesOptions:

@@ -26,6 +26,7 @@ from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeature
 from connectors.delta.feature_source import (
     check_entity,
     definition_of,
+    has_widened,
     identity_of,
     lower,
     options_of,
@@ -60,7 +61,7 @@ HELD_GUARD: Final = "_cdf_guard"
 _PRESENT: Final = "_cdf_present"
 _KIND: Final = "_cdf_change_type"
 _TYPES: Final = "cdf_replicator.types"
-"""The table property with ``types_read`` of the source from which every entity was computed."""
+"""The table property with ``types_of`` the source from which every entity was computed."""
 _WIDENED: Final = "cdf-replicator:widened"
 
 
@@ -131,7 +132,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         held = newest.properties.get(_TYPES)
         if held == types:
             return
-        if held is not None:  # a table of an earlier release has no such property
+        if held is not None and has_widened(held, types):  # a table of an earlier release has no such property
             spark = txn_session(session(), _WIDENED, newest.last_txn_version(_WIDENED) + 1)
             names = map(quote_identifier, options_of(route).entity)
             entities = session().read.format("delta").load(path).select(*names).distinct()
