@@ -5,7 +5,7 @@
 <state path>/service.json                       address of the lease holder (see ``service_record``); local folders only
 <state path>/routes/<route>/route.json          RouteState (see ``route_state``)
 <state path>/routes/<route>/paused.json         exists while an operator has paused the route
-<state path>/routes/<route>/verified.json       the last periodic comparison beside the stream (see ``verification.background``)
+<state path>/routes/<route>/verified.json       the last periodic comparison, or when it was scheduled (see ``verification.schedule``)
 <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
 <state path>/dead_letters/                      a Delta table
 <state path>/requests/                          commands for the lease holder
@@ -150,7 +150,7 @@ class StateStore:
             self._pause_file(route).unlink(missing_ok=True)
 
     def verified_file(self, route: str) -> StoragePath:
-        """Return the path of the result of the route's last comparison beside the stream."""
+        """Return the path of the result of the route's last periodic comparison, or of the time of its first schedule."""
         return self.root / "routes" / route / "verified.json"
 
     def _pause_file(self, route: str) -> StoragePath:

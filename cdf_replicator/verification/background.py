@@ -6,7 +6,6 @@ an operator waits for it. It has its own sink, and never halts or restarts a rou
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from cdf_replicator.state.command_queue import CommandStatus
 from cdf_replicator.state.store import write_json
 from cdf_replicator.verification.requests import kinds, progress, result
 from cdf_replicator.verification.result import Verification
-from cdf_replicator.verification.schedule import Schedule
+from cdf_replicator.verification.schedule import Schedule, restored
 from cdf_replicator.verification.verify import verify
 from connectors import Verifiable
 from connectors.view import PACED
@@ -109,22 +108,15 @@ class BackgroundVerifier:
         A result on request ends with the row of its route.
         """
         periodic = [name for name, route in self._routes.items() if self._is_periodic(route)]
-        last = {name: self._last(name) for name in periodic}
-        compared = {name: found.at.timestamp() if found else None for name, found in last.items()}
-        for name, found in last.items():
-            self._publish(name, found, compared[name] or now)
+        last = {name: restored(self._state_store.verified_file(name), now) for name in periodic}
+        for name, (found, at) in last.items():
+            self._publish(name, found, at)
         for row in self._board.snapshot().routes:
             if row.route in self._routes and row.route not in last:
                 self._remember(row.route, row.verification, row.totals.restarts[REQUEST])
-        return Schedule.spread(self._period or 0.0, now, compared)
-
-    def _last(self, name: str) -> VerificationStatus | None:
-        """Return the stored result of a route; None if there is none or it can't be read."""
-        try:
-            stored = json.loads(self._state_store.verified_file(name).read_text(encoding="utf-8"))
-            return VerificationStatus(**{**stored, "at": datetime.fromisoformat(stored["at"])})
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        compared = {name: at for name, (found, at) in last.items() if found}
+        scheduled = {name: at for name, (found, at) in last.items() if not found}
+        return Schedule.spread(self._period or 0.0, compared, scheduled)
 
     def _publish(
         self, name: str, found: VerificationStatus | None, compared_at: float | None, commands: int = 0

@@ -41,6 +41,7 @@ def compare(
     *,
     repeated: bool = False,
     reread: bool = False,
+    only_upserts: bool = False,
 ) -> Comparison:
     """Compare the rows of a table with the entries of a target.
 
@@ -52,8 +53,11 @@ def compare(
         limit: Most differences to return.
         repeated: Whether several rows may have the same identity. Equal rows then need as many equal entries.
         reread: Whether ``entries`` may have the same entry twice, because the target was not read at one moment.
+        only_upserts: Whether each entry has the guard of an upsert. An even guard, which is that of a delete, is then foreign.
     """
     foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
+    if only_upserts:
+        foreign |= F.col(GUARD) % 2 == 0
     rows, entries = digests.digested(rows, columns), digests.digested(entries, columns)
     wanted, held = digests.buckets(rows, F.lit(False)), digests.buckets(entries, foreign)
     equal = Comparison(rows=digests.total(wanted), entries=digests.total(held))

@@ -109,6 +109,7 @@ class Entries:
                 names,
                 limit,
                 reread=not view.consistent,
+                only_upserts=not isinstance(self.sink, Aggregated),
             )
         return EntryResult(comparison, newest, *counts, left_out)
 

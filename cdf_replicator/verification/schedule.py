@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator.monitoring.status import VerificationStatus
+from cdf_replicator.state.store import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from cdf_replicator.state.storage_path import StoragePath
+
+SCHEDULED: Final = "scheduled"
+"""Field of a route's ``verified.json`` without a result: the time at which its first comparison was scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +34,13 @@ class Schedule:
     due: dict[str, float]
 
     @classmethod
-    def spread(cls, period: float, now: float, compared: Mapping[str, float | None]) -> Schedule:
+    def spread(cls, period: float, compared: Mapping[str, float], scheduled: Mapping[str, float]) -> Schedule:
         """Return the schedule after a start: routes that were never compared are spread over the first period.
 
-        ``compared`` has the time of each route's last comparison.
+        ``compared`` has the time of each route's last comparison, ``scheduled`` that of the first schedule of all other routes.
         """
-        never = [name for name, at in compared.items() if at is None]
-        due = {name: now + period * place / len(never) for place, name in enumerate(never)}
-        return cls(period, due | {name: at + period for name, at in compared.items() if at is not None})
+        first = {name: at + period * place / len(scheduled) for place, (name, at) in enumerate(scheduled.items())}
+        return cls(period, first | {name: at + period for name, at in compared.items()})
 
     def first_due(self, now: float, ready: Collection[str]) -> str | None:
         """Return the route of ``ready`` that has been due for the longest time; None if none is due."""
@@ -41,3 +51,25 @@ class Schedule:
         """Make a route due a period after ``now``, unless it is compared on request alone."""
         if name in self.due:
             self.due[name] = now + self.period
+
+
+def restored(file: StoragePath, now: float) -> tuple[VerificationStatus | None, float]:
+    """Return the stored result of a route, and its time; without a result, the time of the first schedule.
+
+    The first schedule is at ``now``, and ``file`` keeps that time: a restart does not postpone a comparison that is due.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        text = "{}"
+    except OSError:
+        return None, now
+    with suppress(ValueError, TypeError, KeyError):
+        stored = json.loads(text)
+        if SCHEDULED in stored:
+            return None, datetime.fromisoformat(stored[SCHEDULED]).timestamp()
+        found = VerificationStatus(**{**stored, "at": datetime.fromisoformat(stored["at"])})
+        return found, found.at.timestamp()
+    with suppress(OSError):
+        write_json(file, {SCHEDULED: datetime.fromtimestamp(now, timezone.utc).isoformat()})
+    return None, now

@@ -77,6 +77,7 @@ def verify(
             found, first = entries.compared(columns, limit), None
             comparison, left_out = found.comparison, found.left_out
             counts = found.newest, found.changed, found.dead_letters
+    _check_undisturbed(route, state, state_store)
     seconds, repairable = time.monotonic() - began, isinstance(sink, Repairable)
     snapshot = first if first == state.pinned_version else None
     return Verification(
@@ -89,6 +90,19 @@ def _streaming(route: Route, state_store: StateStore) -> RouteState:
     if state is None or state.phase == "bootstrapping":
         raise refused(f"Route {route.name} has not delivered its first snapshot.", "Repeat the command after that.")
     return state
+
+
+def _check_undisturbed(route: Route, before: RouteState, state_store: StateStore) -> None:
+    """Refuse a result if a replay or a resync began meanwhile: guards of the next epoch would be foreign to the former one.
+
+    The state path records a new epoch before the sink receives a guard of it.
+    """
+    now = state_store.load(route.name)
+    if now is None or (now.epoch, now.generation, now.phase) != (before.epoch, before.generation, before.phase):
+        raise refused(
+            f"A replay or a resync of route {route.name} began meanwhile, so that the comparison has no result.",
+            "Repeat the command when the route is running.",
+        )
 
 
 def _version(route: Route, state: RouteState, state_store: StateStore, source: SourceTable, at: int | None) -> int:

@@ -133,7 +133,7 @@ def test_comparison_ends_with_its_stream_and_begins_again(world, endless, verify
 
 def test_failed_comparison_is_a_warning_and_not_repeated_at_once(world, endless, verifying):
     world.trouble("view")
-    verifying()
+    stop = verifying()
     until(lambda: [event for event in world.board.snapshot().events if "verify failed" in event.what], WITHIN)
     world.trouble(None)
     world.insert("(2, 'b')")
@@ -142,3 +142,7 @@ def test_failed_comparison_is_a_warning_and_not_repeated_at_once(world, endless,
     assert failed == ["verify failed, next comparison in a period: RuntimeError: the plug was pulled"]
     assert not (world.files / "viewed").exists()
     assert (route(world).state, route(world).restarts) == ("running", 0)
+    before = route(world).verify_deadline
+    assert stop()
+    assert verifying()(), "a restart, after which nothing is compared"
+    assert route(world).verify_deadline == before

@@ -9,7 +9,9 @@ import httpx
 import pytest
 import redis
 
+from cdf_replicator.commands import submit
 from cdf_replicator.spark.session import clear_delta_cache
+from cdf_replicator.state.command_queue import Command
 from connectors.elasticsearch import view
 from deploy.local.servers import Redis
 from tests.integration.test_verify import sinks, verified
@@ -65,6 +67,26 @@ def test_point_in_time_that_expires_is_reported(searched, here, monkeypatch):
     assert "No search context found" in log
     monkeypatch.undo()
     assert here(searched.environ, "verify", ROUTE).code == 0
+
+
+def test_resync_that_begins_meanwhile_is_reported_and_nothing_is_repaired(searched, here, monkeypatch):
+    resync, submitted, opened = Command("resync", ROUTE), [], view.opened
+
+    @contextmanager
+    def overtaken(cluster, settings, index):
+        if searched.state(ROUTE).epoch == 1:
+            assert searched.run(ROUTE, command=resync) is None
+        with opened(cluster, settings, index) as found:
+            yield found
+
+    monkeypatch.setattr(view, "opened", overtaken)
+    monkeypatch.setattr(submit, "execute", lambda *given, **_: submitted.append(given) or 1)
+    ended = here(searched.environ, "verify", ROUTE, "--repair")
+    assert (ended.code, "A replay or a resync of route orders_target began meanwhile" in ended.log) == (75, True), (
+        ended.log
+    )
+    assert not submitted
+    assert verified(searched).comparison.equal
 
 
 def test_deleted_index_is_reported(searched, here, elasticsearch):

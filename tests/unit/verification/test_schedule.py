@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdf_replicator.monitoring.status import STATES, ReplayStatus, RouteStatus
-from cdf_replicator.verification.schedule import Schedule
+from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.verification.schedule import Schedule, restored
 from tests.unit.boards import START
 
 DAY = 86_400.0
@@ -13,13 +14,31 @@ ROUTES = ("a", "b", "c", "d")
 
 
 def test_first_comparisons_are_spread_over_the_period():
-    schedule = Schedule.spread(DAY, 1000, dict.fromkeys(ROUTES))
+    schedule = Schedule.spread(DAY, {}, dict.fromkeys(ROUTES, 1000))
     assert schedule.due == {"a": 1000, "b": 1000 + DAY / 4, "c": 1000 + DAY / 2, "d": 1000 + DAY * 3 / 4}
 
 
 def test_restart_continues_the_period_of_a_route():
-    schedule = Schedule.spread(DAY, 5 * DAY, {"a": 4.5 * DAY, "b": None, "c": DAY})
+    schedule = Schedule.spread(DAY, {"a": 4.5 * DAY, "c": DAY}, {"b": 5 * DAY})
     assert schedule.due == {"a": 5.5 * DAY, "b": 5 * DAY, "c": 2 * DAY}
+
+
+def test_restart_keeps_the_time_of_the_first_schedule(tmp_path):
+    file = LocalPath(str(tmp_path / "route" / "verified.json"))
+    times = [restored(file, now) for now in (1000.5, 1000.5 + DAY / 3, 1000.5 + 2 * DAY)]
+    assert times == [(None, 1000.5)] * 3
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"7", b'{"scheduled": 5}', b'{"version": 1}', b"\xff"])
+def test_unreadable_result_is_replaced_by_the_time_of_a_first_schedule(tmp_path, text):
+    file = LocalPath(str(tmp_path / "verified.json"))
+    file.write_bytes(text)
+    assert [restored(file, now) for now in (1000, 2000)] == [(None, 1000)] * 2
+
+
+def test_result_that_can_not_be_read_now_is_kept(tmp_path):
+    (tmp_path / "verified.json").mkdir()  # an error of the storage
+    assert restored(LocalPath(str(tmp_path / "verified.json")), 1000) == (None, 1000)
 
 
 def test_ready_route_that_waits_for_the_longest_time_is_first():
