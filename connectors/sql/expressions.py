@@ -17,8 +17,9 @@ _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIME_OF_DAY: Final = re.compile(r"\s*(T\d|\d{1,2}:)")
 """Spark converts such a text to a timestamp of the present day."""
 _TIMELY_LITERAL: Final = re.compile(
-    r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*((now|today|tomorrow|yesterday)\b|T\d|\d{1,2}:)[^'\"]*\3",
-    re.IGNORECASE,
+    r"\b(date|timestamp(_ltz|_ntz)?)(?:\s|/\*.*?\*/|--[^\n]*\n)*r?(['\"])"
+    r"\s*((now|today|tomorrow|yesterday)\b|T\d|\d{1,2}:)[^'\"]*\3",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -66,7 +67,18 @@ def _converts_to_time(node: Any) -> bool:
     kind = str(node.dataType().typeName()) if name.startswith(_TO_TIME) else ""
     if not kind.startswith(("date", "timestamp")):
         return False
-    texts = [str(child) for child in items(node.children()) if child.getClass().getSimpleName() == "Literal"]
+    texts = [text for child in items(node.children()) if (text := _constant_text(child)) is not None]
     if kind == "timestamp" and len(texts) == 1 and _TIME_OF_DAY.match(texts[0]):  # a second text is a format
         return True
     return any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
+
+
+def _constant_text(node: Any) -> str | None:
+    """Return the text of an expression that reads no column, as Spark's optimizer does; None for any other expression."""
+    if not node.foldable() or not str(node.dataType().typeName()).startswith("string"):
+        return None
+    try:
+        value = node.eval(None)
+    except Exception:  # noqa: BLE001 - Spark reports it when it evaluates a row
+        return None
+    return None if value is None else str(value)
