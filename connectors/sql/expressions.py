@@ -1,4 +1,4 @@
-"""Find what makes an SQL expression depend on the time of its evaluation, or on columns that it does not name.
+"""Find what makes an SQL expression depend on its evaluation, or on columns that it does not name.
 
 Spark's parser replaces ``DATE 'today'`` by its present value and a star by columns. The analysed plan then shows neither.
 """
@@ -34,6 +34,20 @@ def is_time_dependent(text: str, *analysed: Any) -> bool:
     if _TIMELY_LITERAL.search(text):
         return True
     return any(_converts_to_time(node) for expression in analysed for node in _nodes(expression))
+
+
+def has_random_iv(*analysed: Any) -> bool:
+    """Return whether ``aes_encrypt`` draws an initialization vector, although Spark takes the function for deterministic.
+
+    It draws a vector in every mode but ECB if the vector is absent or empty.
+    """
+    for node in (node for expression in analysed for node in _nodes(expression)):
+        if node.getClass().getSimpleName() == "AesEncrypt":
+            _, _, mode, _, iv, _ = items(node.children())
+            is_ecb = (_constant_text(mode) or "").upper() == "ECB"
+            if not is_ecb and iv.foldable() and iv.eval(None) == b"":
+                return True
+    return False
 
 
 def has_star(text: str) -> bool:

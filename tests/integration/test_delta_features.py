@@ -245,6 +245,7 @@ def test_aggregate_over_the_rows_of_an_entity_is_accepted(spark, text):
         ("amount", "MISSING_AGGREGATION"),
         ("max(rand())", "Non-deterministic expression"),
         ("count(*) * rand()", "at random"),
+        ("aes_encrypt(max(region), '0000111122223333')", "at random"),
         ("max(datediff(current_date(), day))", "changes with the time"),
         ("max(current_user())", "changes with the time or the session"),
         ("sum(sum(id)) OVER ()", "other entities"),
