@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
@@ -13,6 +13,8 @@ from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC_CLAUSE, UNKNOWN_SPARK_ERROR, UNREADABLE, USE_RANGE_OR_RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.source import schema_evolution
+from cdf_replicator.source.schema import TableSchema
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
 
@@ -119,7 +121,7 @@ def replayed(
             f"Versions {delivered + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
             f"Start at version {delivered + 1} or at an earlier version.",
         )
-    check_readable(route, source, version)
+    check_readable(route, source, version, state.table_schema)
     return replace(following(state, version, source, state_path), held_version=delivered)
 
 
@@ -145,15 +147,19 @@ def what_is_missing(state: RouteState) -> str | None:
     )
 
 
-def check_readable(route: Route, source: SourceTable, first: int) -> None:
+def check_readable(route: Route, source: SourceTable, first: int, schema: dict[str, Any] | None = None) -> None:
     """Check that the changes from version ``first`` to the newest version are readable; raises ``RouteHaltError``.
 
     Spark opens every file of the range and reads its footer alone. The columns that the route names must exist at the
-    first version. The stream reads later versions with their own schemas.
+    first version. The stream reads later versions with their own schemas. ``schema`` is the schema that the route delivers,
+    which policy ``ignore`` keeps.
     """
     latest = source.log.available()[1]
     try:
-        change_frame.change_frame(source.changes(first, first), route, epoch=1)
+        feed = source.changes(first, first)
+        if schema and route.schema_changes == "ignore":
+            _, feed = schema_evolution.reconcile(route, source, TableSchema.from_json(schema), feed, first, None)
+        change_frame.change_frame(feed, route, epoch=1)
         try:
             source.changes(first, latest).select().count()
         except PySparkException as error:

@@ -64,7 +64,7 @@ def reconcile(
     changed = bool(changes) and now.version > known.version  # a replay reads older schemas too
     if changed:
         mapped = source.metadata.column_mapping
-        if mapped and misfit is not None:
+        if mapped and misfit is not None and any(change.kind in ("dropped", "renamed") for change in changes):
             raise _misfit(route, misfit, changes, now.version)
         schema.check_allowed(route, changes, now.version, mapped=mapped)
     if keeps:

@@ -168,8 +168,9 @@ def repeated_keys(snapshot: DataFrame, route: Route) -> DataFrame:
     keyed = frame.where(" AND ".join(f"{quote_identifier(name)} IS NOT NULL" for name in route.keys))
     blocks = keyed.groupBy(*map(quote_identifier, others), F.shiftright(number, 6))
     bit = F.call_function("shiftleft", F.lit(1).cast("long"), number.bitwiseAND(63).cast("int"))
-    seen = blocks.agg(F.bit_or(bit).alias("seen"), F.count("*").alias("rows"))
-    return seen.where(F.bit_count("seen") < F.col("rows")).select("rows")
+    seen, rows = FEED_COLUMNS[:2]  # reserved by the change feed, so no column has this name
+    found = blocks.agg(F.bit_or(bit).alias(seen), F.count("*").alias(rows))
+    return found.where(F.bit_count(seen) < F.col(rows)).select(rows)
 
 
 def duplicate_keys(snapshot: DataFrame, route: Route) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, NullType
 
 from cdf_replicator.errors.exceptions import RouteHaltError
-from connectors.sql.expressions import TIMELY, has_star, is_time_dependent
+from connectors.sql.expressions import TIMELY, has_random_iv, has_star, is_time_dependent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ def _fault(text: str, plan: Any) -> str | None:
         return (
             "it depends on when, where or by whom it is evaluated; delivered rows would not be updated when it changes"
         )
-    if not expression.deterministic():
+    if not expression.deterministic() or has_random_iv(expression):
         return "it gives another answer each time; a redelivery would differ from the first delivery"
     return _TIMELY if is_time_dependent(text, expression) else None
 

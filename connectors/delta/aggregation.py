@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.delta.tables.errors import line
 from connectors.errors import PermanentError
 from connectors.names import quote_identifier
-from connectors.sql.expressions import TIMELY, has_star, is_time_dependent, items
+from connectors.sql.expressions import TIMELY, has_random_iv, has_star, is_time_dependent, items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ def _reason(text: str, result: DataFrame) -> str | None:
     for pattern, reason in _REFUSED.items():
         if plan.containsPattern(getattr(patterns, pattern)()):
             return reason
-    if not plan.deterministic():
+    if not plan.deterministic() or has_random_iv(*items(plan.expressions())):
         return "its result changes at random, without a change of a row"
     if is_time_dependent(text, *items(plan.expressions())):
         return f"{TIMELY}, without a change of a row"

@@ -257,6 +257,18 @@ def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     assert [found["carrier_name"] for found in world.delivered().values()] == ["American"]
 
 
+def test_fault_of_the_joined_table_is_not_attributed_to_an_added_column(world, carriers):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"], delta__columnMapping__mode="name")
+    assert world.run() is None
+    carriers("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    carriers("ALTER TABLE {t} RENAME COLUMN name TO title")
+    world.sql("ALTER TABLE {t} ADD COLUMN extra int")
+    world.insert("(2, 'AA', 1, 1)")
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bad_dimension"), decision.message
+    assert "it has no column name; it has code, title, key, unused" in decision.message
+
+
 def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monkeypatch):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     dimensions = frames(world)[2]

@@ -123,6 +123,7 @@ def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
         ("id byte", [(-128,), (-1,), (0,), (127,)], (-1,)),
         ("shop string, id int", [("a", 1), ("b", 1), ("a", 2), (None, 1), (None, 1)], ("b", 1)),
         ("shop date, id int", [(date(2024, 1, 1), 1), (date(2024, 1, 2), 1), (date(2024, 1, 1), None)], (date(2024, 1, 2), 1)),
+        ("rows int, Seen long, id int", [(1, 1, 1), (1, 1, 2), (2, 1, 1)], (1, 1, 2)),
         ("id string", [("1",), ("2",), (None,), (None,)], ("2",)),
         ("id int, at timestamp", [(1, datetime(2024, 1, 1, tzinfo=timezone.utc)), (1, datetime(2024, 1, 2, tzinfo=timezone.utc))], (1, datetime(2024, 1, 2, tzinfo=timezone.utc))),
     ],

@@ -432,3 +432,19 @@ def test_route_configured_to_ignore_delivers_the_first_columns_of_its_epoch(worl
     command = Command("resync", "orders_files")
     assert world.run(command=command) is None
     assert world.delivered()["1"]["paid"] is True, "a new epoch begins with the columns of today"
+
+
+def test_ignored_column_may_have_the_name_of_a_computed_column(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
+    world.environ["CDF_ROUTES__ORDERS_FILES__COMPUTED"] = json.dumps({"total": "price * 2"})
+    world.create("id bigint, price int", rows=["(1, 10)"], **MAPPED)
+    assert world.run() is None
+    world.sql("ALTER TABLE {t} ADD COLUMN total int")
+    world.insert("(2, 20, 7)")
+    assert world.run() is None
+    rows = {"1": {"id": 1, "price": 10, "total": 20}, "2": {"id": 2, "price": 20, "total": 40}}
+    assert world.delivered() == rows
+    command = Command("replay", "orders_files", starting_version=1)
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "done"
+    assert world.delivered() == rows
