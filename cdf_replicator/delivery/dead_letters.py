@@ -185,14 +185,14 @@ class DeadLetters:
         self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
     def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[RejectedRow]) -> None:
-        """Close the dead letters of keys, a null key included, whose present rows were written with ``guard``.
+        """Close the dead letters of keys, a null key included, up to ``guard``, the highest with which they were written.
 
-        If the sink rejected the present row too, its new dead letter stays open and the older dead letters are closed.
+        If the sink rejected the key's change too, its new dead letter stays open and the older dead letters are closed.
         """
-        again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
-        again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
+        lowest = {letter.key: letter.guard for letter in sorted(refused, key=lambda letter: -letter.guard)}
+        again = self._spark.createDataFrame(list(lowest.items()), "again string, refused long")
         written = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
-        newest = F.when(F.col("refused").isNotNull(), guard - 1).otherwise(guard)
+        newest = F.coalesce(F.col("refused") - 1, F.lit(guard))
         same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
         self._close_older(written.select("key", newest.alias("guard")), route, same, "redriven")
 

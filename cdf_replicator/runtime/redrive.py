@@ -101,7 +101,7 @@ def write_present(rows: DataFrame, keys: DataFrame, version: int, writer: BatchW
     if outcome.stale:  # the sink does not name the stale keys: any key with a present row may still be absent
         keys = keys.join(rows.select(change.KEY), change.KEY, "left_anti")
     if rejections.known.open:
-        newest = guard_of(batch.route.epoch, version, upsert=True)
+        newest = guard_of(batch.route.epoch, version + 1, upsert=False)  # of a delete; above that of a present row
         rejections.dead_letters.close_redriven(writer.route.name, keys, newest, outcome.letters)
         rejections.count_letters()
     return outcome

@@ -74,6 +74,24 @@ def test_redrive_after_a_refused_redrive_of_one_version_delivers_its_keys(starte
     assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
 
 
+def test_delete_that_is_refused_again_is_closed_by_the_redrive_that_succeeds(started):
+    started.trouble("referenced")
+    started.change("DELETE FROM {t} WHERE id = 2")
+    assert started.run() is None
+    started.trouble("referenced")
+    assert (
+        redrive(started, letter_of(started, "2")).message == "1 keys written as of version 3, 1 of them refused again"
+    )
+    letters = [letter for letter in started.dead_letters("key", "guard", "state") if letter[0] == "2"]
+    first, again = (letter[1] for letter in letters)
+    assert letters == [("2", first, "redriven"), ("2", again, "open")]
+    started.trouble("tolerant")
+    assert redrive(started).message == "3 keys written as of version 3, 0 of them refused again"
+    assert started.delivered() == started.expected()
+    assert {state for (state,) in started.dead_letters("state")} == {"redriven"}
+    assert started.board.snapshot().routes[0].dead_letters == 0
+
+
 def test_stale_redrive_after_a_refused_repair_keeps_its_dead_letters_open(started):
     started.environ["CDF_SINKS__FILES__TYPE"] = "endless"  # its entries can be repaired
     repair = Command("repair", ROUTE, identities=("3",))
