@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
+from cdf_replicator.delivery.letter_rows import letter_rows
 from connectors import change, guard_of
-from connectors.rendering import json_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -110,31 +109,7 @@ class DeadLetters:
         such a row has no entry to lose. ``new`` is true if none of the rows exists; then Spark need not read the table.
         """
         closed = F.col("state").isin("redriven", *(["discarded"] if batch.request else [])) & F.col("key").isNotNull()
-        row_type = rejected.schema[change.ROW].dataType
-        assert isinstance(row_type, StructType)
-        row = json_row(row_type)
-        # Each of several rows without a key, or with the same key in a commit, becomes a separate dead letter.
-        own = F.when(F.col("key").isNull() | (F.col("code") == change.DUPLICATE_KEY), row)
-        identity = F.concat_ws("\x1f", F.lit(route.name), "key", own, F.col("guard"))
-        letters = rejected.select(
-            F.sha2(identity, 256).alias("id"),
-            F.lit(route.name).alias("route"),
-            F.lit(route.source.slug).alias("table"),
-            F.lit(route.sink).alias("sink"),
-            "key",
-            "guard",
-            "change_type",
-            "commit_version",
-            row.alias("row"),
-            "code",
-            "reason",
-            F.lit(batch.generation).cast("long").alias("generation"),
-            F.lit(batch.number).cast("long").alias("batch"),
-            F.lit("open").alias("state"),
-            F.current_timestamp().alias("created_at"),
-            F.lit(None).cast("timestamp").alias("closed_at"),
-        )
-        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would dominate the time
+        letters = letter_rows(rejected, route, batch)
 
         def add() -> int:
             fresh, added, opened = letters, Observation(), 0

@@ -71,6 +71,18 @@ def test_a_redelivered_micro_batch_does_not_double_its_letters(started, lose_com
     assert started.dead_letters("id", "created_at") == kept
 
 
+def test_a_column_added_before_a_redelivery_does_not_double_its_letters(started, lose_commit):
+    started.insert("(NULL, 'x')", "(NULL, 'y')", "(5, 'one')", "(5, 'two')")
+    assert started.run() is None
+    kept = started.dead_letters("id", "row", "created_at")
+    assert len(kept) == 4
+    lose_commit("orders_files")
+    started.sql("ALTER TABLE {t} ADD COLUMNS (extra string)")
+    assert started.run() is None
+    assert started.dead_letters("id", "row", "created_at") == kept
+    assert started.board.snapshot().routes[0].dead_letters == 4
+
+
 def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
     started.insert("(3, 'bad')")
 
