@@ -134,7 +134,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
         path = self.target(batch.route)
         app = transactions.application(batch.route, path, batch.request)
         if self.checked_snapshot(batch.route).last_txn_version(app) >= batch.txn_version:
-            return FrameResult(skipped=True)
+            return merge.repeated(frame, path) if batch.request else FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
                 return FrameResult({SNAPSHOT: merge.fill(frame, batch, path, app)})

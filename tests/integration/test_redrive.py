@@ -198,6 +198,27 @@ def test_replica_gets_the_present_row(world):
     assert rows() == [(1, "a"), (5, "four")]
 
 
+def test_repeated_redrive_of_a_replica_keeps_letters_of_unwritten_rows(world):
+    """After a kill between the write and the close of the dead letters, the replica already has the command's transaction."""
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", "CDF_SINKS__COPY__TYPE": "delta_replica"}
+    world.environ["CDF_SINKS__COPY__PATH"] = str(world.folder / "copy")
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=["(1, 'a')", "(5, 'one')", "(5, 'two')"])
+    assert world.run("orders_copy") is None
+    world.change("DELETE FROM {t} WHERE name = 'two'")
+    command = Command("redrive", "orders_copy")
+    assert answered(world, command, "orders_copy").message.endswith("0 of them refused again")
+    assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
+    assert world.letters.open_lost("orders_copy", epoch=world.state("orders_copy").epoch, since=0) == 2
+    assert answered(world, command, "orders_copy").message.endswith("0 of them refused again")
+    assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
+    assert world.letters.open_lost("orders_copy", epoch=world.state("orders_copy").epoch, since=0) == 2
+    replica = f"delta.`{world.folder / 'copy' / 'orders'}`"
+    world.sql(f"UPDATE {replica} SET _cdf_guard = _cdf_guard + 100, name = 'of another writer' WHERE id = 5")
+    assert answered(world, command, "orders_copy").message.endswith("1 with a higher guard")
+    assert {state for (state,) in world.dead_letters("state")} == {"open"}
+
+
 def test_an_append_sink_has_no_present_row(world):
     world.into_lines()
     world.create(rows=["(1, 'bad')"])
