@@ -102,14 +102,15 @@ class DeadLetters:
         )
         return frame.alias("rejected").join(named_rows, same).select("rejected.*", "letter.code", "letter.reason")
 
-    def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
+    def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False, *, each_row: bool = False) -> int:
         """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
 
         A redriven dead letter, and in a redrive or repair a discarded one, is opened again and counts as added, unless its key is null:
         such a row has no entry to lose. ``new`` is true if none of the rows exists; then Spark need not read the table.
+        ``each_row`` is that of ``letter_rows``: true for an append sink.
         """
         closed = F.col("state").isin("redriven", *(["discarded"] if batch.request else [])) & F.col("key").isNotNull()
-        letters = letter_rows(rejected, route, batch)
+        letters = letter_rows(rejected, route, batch, each_row)
 
         def add() -> int:
             fresh, added, opened = letters, Observation(), 0
