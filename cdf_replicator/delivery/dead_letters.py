@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
+from cdf_replicator.delivery.letter_rows import letter_rows
 from connectors import change, guard_of
-from connectors.rendering import json_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -103,38 +102,15 @@ class DeadLetters:
         )
         return frame.alias("rejected").join(named_rows, same).select("rejected.*", "letter.code", "letter.reason")
 
-    def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
+    def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False, *, each_row: bool = False) -> int:
         """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
 
         A redriven dead letter, and in a redrive or repair a discarded one, is opened again and counts as added, unless its key is null:
         such a row has no entry to lose. ``new`` is true if none of the rows exists; then Spark need not read the table.
+        ``each_row`` is that of ``letter_rows``: true for an append sink.
         """
         closed = F.col("state").isin("redriven", *(["discarded"] if batch.request else [])) & F.col("key").isNotNull()
-        row_type = rejected.schema[change.ROW].dataType
-        assert isinstance(row_type, StructType)
-        row = json_row(row_type)
-        # Each of several rows without a key, or with the same key in a commit, becomes a separate dead letter.
-        own = F.when(F.col("key").isNull() | (F.col("code") == change.DUPLICATE_KEY), row)
-        identity = F.concat_ws("\x1f", F.lit(route.name), "key", own, F.col("guard"))
-        letters = rejected.select(
-            F.sha2(identity, 256).alias("id"),
-            F.lit(route.name).alias("route"),
-            F.lit(route.source.slug).alias("table"),
-            F.lit(route.sink).alias("sink"),
-            "key",
-            "guard",
-            "change_type",
-            "commit_version",
-            row.alias("row"),
-            "code",
-            "reason",
-            F.lit(batch.generation).cast("long").alias("generation"),
-            F.lit(batch.number).cast("long").alias("batch"),
-            F.lit("open").alias("state"),
-            F.current_timestamp().alias("created_at"),
-            F.lit(None).cast("timestamp").alias("closed_at"),
-        )
-        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would dominate the time
+        letters = letter_rows(rejected, route, batch, each_row)
 
         def add() -> int:
             fresh, added, opened = letters, Observation(), 0
@@ -185,14 +161,14 @@ class DeadLetters:
         self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
     def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[RejectedRow]) -> None:
-        """Close the dead letters of keys, a null key included, whose present rows were written with ``guard``.
+        """Close the dead letters of keys, a null key included, up to ``guard``, the highest with which they were written.
 
-        If the sink rejected the present row too, its new dead letter stays open and the older dead letters are closed.
+        If the sink rejected the key's change too, its new dead letter stays open and the older dead letters are closed.
         """
-        again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
-        again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
+        lowest = {letter.key: letter.guard for letter in sorted(refused, key=lambda letter: -letter.guard)}
+        again = self._spark.createDataFrame(list(lowest.items()), "again string, refused long")
         written = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
-        newest = F.when(F.col("refused").isNotNull(), guard - 1).otherwise(guard)
+        newest = F.coalesce(F.col("refused") - 1, F.lit(guard))
         same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
         self._close_older(written.select("key", newest.alias("guard")), route, same, "redriven")
 

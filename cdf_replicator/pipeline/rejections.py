@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import SEVERAL_ROWS, deliver
+from cdf_replicator.delivery.letter_rows import with_twins
 from cdf_replicator.delivery.result import duplicate_key
 from cdf_replicator.errors.conditions import RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
@@ -122,7 +123,8 @@ class Rejections:
             if self.sink.mode == "upsert" and any(x.key is not None for x in _single(outcome)):
                 kept = _with_older_entries(rejected, self._delete_older(rejected, batch))
             lowest = 0 if outcome.rejected[change.DUPLICATE_KEY] else min(x.guard for x in outcome.letters)
-            added = self.dead_letters.add(kept, self.route, batch, lowest > self.known.highest)
+            new, appends = lowest > self.known.highest, self.sink.mode == "append"
+            added = self.dead_letters.add(kept, self.route, batch, new, each_row=appends)
         finally:
             rejected.unpersist()
         self._remember(self.known.with_more(added, outcome.letters, most_known(self.sink)))
@@ -136,6 +138,8 @@ class Rejections:
         rejected = self.dead_letters.match_rejected(
             change_frame.reduced(changes, self.sink, batch), _single(outcome)
         ).drop(change.DUPLICATE_GUARD)
+        if self.sink.mode == "append":
+            return with_twins(rejected, outcome.letters)
         if outcome.rejected[change.DUPLICATE_KEY]:  # the sink did not receive these rows
             several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
             rejected = rejected.unionByName(change_frame.duplicate_rows(changes).withColumns(several))

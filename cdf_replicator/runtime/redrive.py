@@ -94,14 +94,16 @@ def write_present(rows: DataFrame, keys: DataFrame, version: int, writer: BatchW
     """Write the present rows of the keys, and close the dead letters of these keys.
 
     The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
-    later changes win. If a write is stale, the dead letters of all keys with a present row stay open.
+    later changes win. If a write is stale, the dead letters of all keys with a present row stay open. They stay open too if
+    the sink already held the batch, since what it then wrote is not known.
     """
     outcome = writer.write(_present(rows, keys, batch.route.epoch, version), batch)
     rejections = writer.rejections
-    if outcome.stale:  # the sink does not name the stale keys: any key with a present row may still be absent
+    # The sink does not name the stale keys: any key with a present row may still be absent.
+    if outcome.stale or outcome.skipped:
         keys = keys.join(rows.select(change.KEY), change.KEY, "left_anti")
     if rejections.known.open:
-        newest = guard_of(batch.route.epoch, version, upsert=True)
+        newest = guard_of(batch.route.epoch, version + 1, upsert=False)  # of a delete; above that of a present row
         rejections.dead_letters.close_redriven(writer.route.name, keys, newest, outcome.letters)
         rejections.count_letters()
     return outcome

@@ -135,7 +135,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
         app = transactions.application(batch.route, path, batch.request)
         newest = self.checked_snapshot(batch.route)
         if newest.last_txn_version(app) >= batch.txn_version:
-            return FrameResult(skipped=True)
+            return merge.repeated(frame, path) if batch.request else FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
                 return FrameResult({SNAPSHOT: merge.fill(frame, batch, path, app)})
@@ -144,10 +144,8 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
             result = self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error
-        if batch.request:
-            self.checked_snapshot(
-                batch.route
-            )  # no watermark follows, whose check would find a RESTORE since the first check
+        if batch.request:  # no watermark follows, whose check would find a RESTORE since the first check
+            self.checked_snapshot(batch.route)
         return result
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:

@@ -29,7 +29,10 @@ from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
 class PickySink(ResyncableFolderSink, Watermarked):
-    """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says."""
+    """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says.
+
+    It refuses deletes instead if that is ``referenced``, as a table with a foreign key does.
+    """
 
     def check(self):
         if _said(self.settings.path) == "locked":
@@ -67,6 +70,8 @@ class PickySink(ResyncableFolderSink, Watermarked):
             super().write_rows(changes[:after])
             raise RuntimeError("the plug was pulled")
         refused = [] if _said(self.settings.path) == "tolerant" else _refused(changes)
+        if _said(self.settings.path) == "referenced":
+            refused = [position for position, change in enumerate(changes) if change.deleted]
         taken = [position for position in range(len(changes)) if position not in refused]
         result = super().write_rows([changes[position] for position in taken])
         return WriteResult(

@@ -71,6 +71,18 @@ def test_a_redelivered_micro_batch_does_not_double_its_letters(started, lose_com
     assert started.dead_letters("id", "created_at") == kept
 
 
+def test_a_column_added_before_a_redelivery_does_not_double_its_letters(started, lose_commit):
+    started.insert("(NULL, 'x')", "(NULL, 'y')", "(5, 'one')", "(5, 'two')")
+    assert started.run() is None
+    kept = started.dead_letters("id", "row", "created_at")
+    assert len(kept) == 4
+    lose_commit("orders_files")
+    started.sql("ALTER TABLE {t} ADD COLUMNS (extra string)")
+    assert started.run() is None
+    assert started.dead_letters("id", "row", "created_at") == kept
+    assert started.board.snapshot().routes[0].dead_letters == 4
+
+
 def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
     started.insert("(3, 'bad')")
 
@@ -142,3 +154,21 @@ def test_append_sink_keeps_earlier_rows_of_a_refused_key(world):
         (4, "update_postimage", "c"),
     ]
     assert world.dead_letters("commit_version", "state") == [(2, "open")], "that change is missing for good"
+
+
+def test_append_sink_loses_no_refused_change_of_a_shared_key(world):
+    world.into_lines()
+    world.create(rows=["(1, 'a')"])
+    assert world.run("orders_lines") is None
+    world.insert("(3, 'fine')", "(3, 'bad a')", "(3, 'bad b')", "(4, 'bad c')", "(4, 'bad d')")
+    assert world.run("orders_lines") is None
+    assert [row["name"] for *_, row in world.lines()] == ["a", "fine"]
+    several = "the name is bad; the sink refused 2 of 3 changes with this key in this commit: as it does not name them, each is a dead letter"
+    assert sorted((json.loads(row)["name"], reason) for row, reason in world.dead_letters("row", "reason")) == [
+        ("bad a", several),
+        ("bad b", several),
+        ("bad c", "the name is bad"),
+        ("bad d", "the name is bad"),
+        ("fine", several),
+    ]
+    assert world.board.snapshot().routes[0].dead_letters == 5

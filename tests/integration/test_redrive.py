@@ -74,6 +74,24 @@ def test_redrive_after_a_refused_redrive_of_one_version_delivers_its_keys(starte
     assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
 
 
+def test_delete_that_is_refused_again_is_closed_by_the_redrive_that_succeeds(started):
+    started.trouble("referenced")
+    started.change("DELETE FROM {t} WHERE id = 2")
+    assert started.run() is None
+    started.trouble("referenced")
+    assert (
+        redrive(started, letter_of(started, "2")).message == "1 keys written as of version 3, 1 of them refused again"
+    )
+    letters = [letter for letter in started.dead_letters("key", "guard", "state") if letter[0] == "2"]
+    first, again = (letter[1] for letter in letters)
+    assert letters == [("2", first, "redriven"), ("2", again, "open")]
+    started.trouble("tolerant")
+    assert redrive(started).message == "3 keys written as of version 3, 0 of them refused again"
+    assert started.delivered() == started.expected()
+    assert {state for (state,) in started.dead_letters("state")} == {"redriven"}
+    assert started.board.snapshot().routes[0].dead_letters == 0
+
+
 def test_stale_redrive_after_a_refused_repair_keeps_its_dead_letters_open(started):
     started.environ["CDF_SINKS__FILES__TYPE"] = "endless"  # its entries can be repaired
     repair = Command("repair", ROUTE, identities=("3",))
@@ -178,6 +196,27 @@ def test_replica_gets_the_present_row(world):
     world.change("DELETE FROM {t} WHERE name = 'three'")
     answered(world, command, "orders_copy")
     assert rows() == [(1, "a"), (5, "four")]
+
+
+def test_repeated_redrive_of_a_replica_keeps_letters_of_unwritten_rows(world):
+    """After a kill between the write and the close of the dead letters, the replica already has the command's transaction."""
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", "CDF_SINKS__COPY__TYPE": "delta_replica"}
+    world.environ["CDF_SINKS__COPY__PATH"] = str(world.folder / "copy")
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=["(1, 'a')", "(5, 'one')", "(5, 'two')"])
+    assert world.run("orders_copy") is None
+    world.change("DELETE FROM {t} WHERE name = 'two'")
+    command = Command("redrive", "orders_copy")
+    assert answered(world, command, "orders_copy").message.endswith("0 of them refused again")
+    assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
+    assert world.letters.open_lost("orders_copy", epoch=world.state("orders_copy").epoch, since=0) == 2
+    assert answered(world, command, "orders_copy").message.endswith("0 of them refused again")
+    assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
+    assert world.letters.open_lost("orders_copy", epoch=world.state("orders_copy").epoch, since=0) == 2
+    replica = f"delta.`{world.folder / 'copy' / 'orders'}`"
+    world.sql(f"UPDATE {replica} SET _cdf_guard = _cdf_guard + 100, name = 'of another writer' WHERE id = 5")
+    assert answered(world, command, "orders_copy").message.endswith("1 with a higher guard")
+    assert {state for (state,) in world.dead_letters("state")} == {"open"}
 
 
 def test_an_append_sink_has_no_present_row(world):
