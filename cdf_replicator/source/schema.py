@@ -163,7 +163,7 @@ def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[Schem
         if now is None:
             changes.append(SchemaChange("dropped", path))
             continue
-        if now["name"].lower() != field["name"].lower():
+        if by_id and now["name"] != field["name"]:
             changes.append(SchemaChange("renamed", path, now=prefix + now["name"]))
         changes += _type(field["type"], now["type"], path)
     return changes + [SchemaChange("added", prefix + after[new]["name"]) for new in after if new not in before]
@@ -185,7 +185,7 @@ def _type(old: Any, new: Any, path: str) -> list[SchemaChange]:
 
 
 def _removed(changes: Iterable[SchemaChange]) -> set[str]:
-    return {change.column.lower() for change in changes if change.kind in ("dropped", "renamed")}
+    return {c.column.lower() for c in changes if c.kind in ("dropped", "renamed") and c.column.lower() != c.now.lower()}
 
 
 def _paths(kind: Any, path: str) -> Iterator[str]:

@@ -62,7 +62,9 @@ def reconcile(
     keeps = route.schema_changes == "ignore"
     changes = schema.diff(replace(known, removed=()) if keeps else known, now)  # the route would not deliver the column
     changed = bool(changes) and now.version > known.version  # a replay reads older schemas too
-    if changed:
+    # An earlier release delivered a new case of a name without approval.
+    recased = all(change.column.lower() == change.now.lower() for change in changes)
+    if changed and (not recased or any(map(source.log.metadata_at, range(first, now.version + 1)))):
         mapped = source.metadata.column_mapping
         if mapped and misfit is not None and any(change.kind in ("dropped", "renamed") for change in changes):
             raise _misfit(route, misfit, changes, now.version)

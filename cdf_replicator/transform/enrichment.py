@@ -6,6 +6,7 @@ than once and must get equal rows each time. Spark broadcasts a dimension below 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
@@ -26,7 +27,7 @@ from connectors.names import quote_identifier
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
     from cdf_replicator.route import Dimension, Route
@@ -210,7 +211,10 @@ def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> D
         on = [F.col(quote_identifier(name)).alias(f"on_{place}_{n}") for n, name in enumerate(dimension.on.values())]
         added = F.struct(*(F.col(quote_identifier(column)).alias(name) for column, name in dimension.columns.items()))
         right = snapshot.select(*on, added.alias(f"added_{place}"))
-        same = [F.col(change.ROW).getField(name) == F.col(f"on_{place}_{n}") for n, name in enumerate(dimension.on)]
+        same = [
+            _equal(F.col(change.ROW).getField(own), row[own], F.col(f"on_{place}_{n}"), snapshot.schema[other])
+            for n, (own, other) in enumerate(dimension.on.items())
+        ]
         result = result.join(right, reduce(and_, same), "left")
         fields += [F.col(f"added_{place}").getField(name).alias(name) for name in dimension.columns.values()]
     others = [name for name in frame.columns if name != change.ROW]
@@ -219,3 +223,12 @@ def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> D
 
 def _comparable(left: DataType, right: DataType) -> bool:
     return left == right or (isinstance(left, IntegralType) and isinstance(right, IntegralType))
+
+
+def _equal(left: Column, left_field: StructField, right: Column, right_field: StructField) -> Column:
+    """Compare two columns as SQL does, which pads a char to the length of the other. Spark does not pad fields of a struct."""
+    types = (str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING")) for field in (left_field, right_field))
+    lengths = [int(found[1]) for kind in types if (found := re.fullmatch(r"char\((\d+)\)", kind))]
+    if len(set(lengths)) < 2:  # noqa: PLR2004 - a char and a char of another length
+        return left == right
+    return F.rpad(left, max(lengths), " ") == F.rpad(right, max(lengths), " ")

@@ -221,6 +221,18 @@ def test_rows_with_changed_join_keys_or_odd_names_are_joined(world, carriers):
     assert (found[change.KEY], found[change.CHANGE_TYPE], found["row"].asDict()) == ("1", "insert", values)
 
 
+def test_join_columns_of_type_char_and_different_lengths_are_padded(world):
+    path = str(world.folder / "padded")
+    world.spark.sql(f"CREATE TABLE delta.`{path}` (code char(5), name string) USING delta")
+    world.spark.sql(f"INSERT INTO delta.`{path}` VALUES ('AA', 'American')")
+    world.environ |= {CARRIERS + "PATH": path, CARRIERS + "ON": "carrier=code", CARRIERS + "COLUMNS": "name"}
+    world.create("id bigint, carrier char(3)", rows=["(1, 'AA')"])
+    assert world.run() is None
+    world.insert("(2, 'AA')", "(3, 'UA')")
+    assert world.run() is None
+    assert [found["name"] for _, found in sorted(world.delivered().items())] == ["American", "American", None]
+
+
 def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     world.create(COLUMNS + ", carrier_id int", rows=["(1, 'AA', 1, 1)"])
     wrong = {

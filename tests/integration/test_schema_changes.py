@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -448,3 +449,25 @@ def test_ignored_column_may_have_the_name_of_a_computed_column(world):
     assert world.run(command=command) is None
     assert world.answer(command).state == "done"
     assert world.delivered() == rows
+
+
+def test_two_renames_that_change_the_case_of_a_name_wait_for_approval(world):
+    world.create("id bigint, Name string", rows=["(1, 'a')"], **MAPPED)
+    assert world.run() is None
+    before = world.state_path.load("orders_files")
+    world.sql("ALTER TABLE {t} RENAME COLUMN Name TO tmp")
+    world.sql("ALTER TABLE {t} RENAME COLUMN tmp TO name")
+    version = world.version()
+    world.insert("(2, 'b')")
+    halted(world, "renamed column Name to name", f"ALLOW_SCHEMA_CHANGE={version}")
+    assert world.delivered() == {"1": {"id": 1, "Name": "a"}}
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version)
+    assert world.run() is None
+    assert world.delivered() == {"1": {"id": 1, "Name": "a"}, "2": {"id": 2, "name": "b"}}
+
+    del world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"]
+    after = world.state_path.load("orders_files")
+    world.state_path.save(replace(after, table_schema=before.table_schema))
+    world.insert("(3, 'c')")
+    assert world.run() is None, "an older release delivered the rename without approval"
+    assert world.state_path.load("orders_files").table_schema["columns"] == after.table_schema["columns"]

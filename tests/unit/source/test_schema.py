@@ -52,6 +52,13 @@ def test_a_column_is_known_by_its_id_where_it_has_one():
     assert changes(old, new) == ["added column c", "dropped column b", "renamed column a to key"]
 
 
+def test_new_case_of_a_name_renames_a_column_that_has_an_id():
+    old, new = struct(Name=(1, "long"), b=(2, "string")), struct(name=(1, "long"), b=(2, "string"))
+    assert changes(old, new, by=(("Name",), ("name",))) == ["renamed column Name to name"]
+    first, second = TableSchema(1, old), TableSchema(2, new)
+    assert with_removed(first, second, diff(first, second)).removed == ()
+
+
 def test_column_recreated_under_its_name_is_another_column():
     old, new = struct(a=(1, "long"), b=(2, "string")), struct(a=(1, "long"), b=(3, "string"))
     assert changes(old, new) == ["replaced column b by a new one of the same name"]
