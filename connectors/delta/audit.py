@@ -110,27 +110,22 @@ class DeltaAuditSink(DeltaSink, Auditable):
         from connectors.delta.tables import shape
 
         path = self.target(batch.route)
-        app = transactions.application(batch.route, path, batch.request)
         newest = self.checked_snapshot(batch.route)
-        outside = batch.may_exist and not batch.number  # not in the generation's sequence of batches
-        if not outside and newest.last_txn_version(app) >= batch.txn_version:
+        transaction = transactions.of_batch(batch, path, newest)
+        if transaction is None:
             return FrameResult(skipped=True)
-        number = batch.txn_version
-        if outside:
-            app = f"{app}:outside"
-            number = newest.last_txn_version(app) + 1
         given = _audit_rows(frame, batch)
         held = table.schema_of(path)
         rows = shape.fit(given, held)
         shape.check_fit(rows.schema, held, path)
         if batch.may_exist:
-            return self._append_missing(rows, given.schema, batch, newest, (app, number))
+            return self._append_missing(rows, given.schema, batch, newest, transaction)
         if not self._forgot:
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
         # The rows of a snapshot share one commit_date. Those of a feed may have several, and then Spark's sort is cheaper.
         with parallel_writers(frame.sparkSession) if batch.is_bootstrap else nullcontext():
-            return _append(rows, path, (app, number))
+            return _append(rows, path, transaction)
 
     def _append_missing(
         self, rows: DataFrame, given: StructType, batch: Batch, newest: Snapshot, transaction: tuple[str, int]

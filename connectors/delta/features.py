@@ -101,14 +101,10 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         from pyspark.sql import functions as F  # noqa: N812
 
         route, path = batch.route, self.target(batch.route)
-        app, number = transactions.application(route, path, batch.request), batch.txn_version
-        newest, entity = self.checked_snapshot(route), options_of(route).entity
-        if batch.may_exist and not batch.number:  # not in the generation's sequence of batches
-            app = f"{app}:outside"
-            number = newest.last_txn_version(app) + 1
-        elif newest.last_txn_version(app) >= number:
+        transaction = transactions.of_batch(batch, path, self.checked_snapshot(route))
+        if transaction is None:
             return FrameResult(skipped=True)
-        spark = txn_session(frame.sparkSession, app, number)
+        spark, entity = txn_session(frame.sparkSession, *transaction), options_of(route).entity
         names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:

@@ -107,9 +107,10 @@ class Configuration:
             spark_runs: Whether Spark has started, so that changed settings of Spark take effect at the next start only.
         """
         found = self.read(at_start=AT_START if spark_runs else {*AT_START} - {"spark"})
-        differs = isinstance(found, Reload) and (found.settings != self.settings or found.plan.deferred)
-        if isinstance(found, Reload) and (differs or not self._board.snapshot().service.reloads.successful):
-            self.adopt(found)
+        if isinstance(found, Reload):
+            last = self._board.snapshot().service.reloads
+            if found.settings != self.settings or found.plan.deferred or not last.successful:
+                self.adopt(found)
 
     def adopt(self, reload: Reload) -> None:
         """Put a configuration in force."""

@@ -16,7 +16,7 @@ from connectors.delta.tables.snapshot import Snapshot, last_version
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from connectors.change import RouteSpec
+    from connectors.change import Batch, RouteSpec
 
 _MINUTE: Final = 60
 
@@ -29,6 +29,18 @@ def application(route: RouteSpec, path: str, request: str = "") -> str:
     """
     suffix = f":{request}" if request else ""
     return f"cdf-replicator:{route.owner}:{route.name}:{path}{suffix}"
+
+
+def of_batch(batch: Batch, path: str, newest: Snapshot) -> tuple[str, int] | None:
+    """Return the ``txnAppId`` and the ``txnVersion`` of a batch's write; None if the table has recorded it.
+
+    A replay outside of the generation's sequence of batches has no number, and is always written.
+    """
+    app = application(batch.route, path, batch.request)
+    if batch.may_exist and not batch.number:
+        app = f"{app}:outside"
+        return app, newest.last_txn_version(app) + 1
+    return None if newest.last_txn_version(app) >= batch.txn_version else (app, batch.txn_version)
 
 
 def append(rows: DataFrame, path: str, app: str, version: int, read: Snapshot | None = None) -> bool:
