@@ -53,7 +53,7 @@ def reconcile(
         misfit: The error of the route's definition with the frame's columns; None if it fits them.
     """
     if not source.metadata.change_feed:
-        raise _feed_off(route, source, source.log.latest_version())
+        raise _feed_off(route, source.log.latest_version())
     now = table_schema_at(source, frame, first, known)
     if known is None:
         return now, frame
@@ -141,7 +141,7 @@ class CommitGuard:
             if metadata.table_id != self._source.metadata.table_id:
                 raise _replaced(self._route, version)
             if not metadata.change_feed:
-                raise _feed_off(self._route, self._source, version)
+                raise _feed_off(self._route, version)
             if not self._source.metadata.column_mapping and self._lost(metadata.schema):
                 lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
                 schema.check_allowed(self._route, lost, version, mapped=False)
@@ -196,13 +196,12 @@ def _misfit(route: Route, error: Exception, changes: Iterable[schema.SchemaChang
     )
 
 
-def _feed_off(route: Route, source: SourceTable, version: int) -> RouteHaltError:
+def _feed_off(route: Route, version: int) -> RouteHaltError:
     return RouteHaltError(
         "change_feed_off",
         f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
         "feed lacks the changes of that version.",
-        f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
-        "(delta.enableChangeDataFeed = true). Then " + RESYNC_CLAUSE,
+        f"Run: cdf-replicator enable {route.source.slug}. It enables the feed if necessary. Then " + RESYNC_CLAUSE,
     )
 
 
