@@ -81,7 +81,8 @@ def following(state: RouteState, version: int, source: SourceTable, state_path: 
         may_hold = source.log.available()[1]
     known = watermark.known(state, state_path)
     further = state.next_generation(version, replay_end_version=-1 if may_hold is None else may_hold, watermark=known)
-    return further.having_read(version - 1, source.log.committed_at(version - 1))
+    read = version - 1 if planned is None else max(version - 1, planned.started_version)
+    return further.having_read(read, source.log.committed_at(read))
 
 
 def check_bootstrapped(state: RouteState) -> None:
@@ -111,7 +112,10 @@ def replayed(
     """
     check_bootstrapped(state)
     source.check_range(version, USE_RANGE_OR_RESYNC)
-    delivered = max(state.held_version, delivered_version(state, state_path))
+    reached = delivered_version(state, state_path)
+    delivered = max(state.held_version, reached)
+    if sink.mode == "upsert":
+        _check_unfinished(state, version, reached)
     claim = sink.read_claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # the target was restored from an older copy
         delivered = -1 if claim.watermark is None else min(delivered, claim.watermark.version)
@@ -123,6 +127,22 @@ def replayed(
         )
     check_readable(route, source, version, state.table_schema)
     return replace(following(state, version, source, state_path), held_version=delivered)
+
+
+def _check_unfinished(state: RouteState, version: int, reached: int) -> None:
+    """Raise ``RouteHaltError`` if a replay would leave out deletes that an unfinished replay has yet to deliver again.
+
+    The unfinished replay may have written a key again whose tombstone the sink no longer keeps.
+    """
+    if reached < state.held_version and version > reached + 1:
+        raise RouteHaltError(
+            "bad_request",
+            f"The replay from version {state.start_version} is not finished: it has reached version {reached} of "
+            f"{state.held_version}. A start at version {version} would leave out versions {reached + 1} to {version - 1}, "
+            "and a key that they delete could stay in the target.",
+            f"Start at version {reached + 1} or at an earlier version, or wait until the replay is finished. To deliver the "
+            "current rows only, " + RESYNC_CLAUSE.format(route=state.route),
+        )
 
 
 def refilled(route: Route, state: RouteState, version: int, source: SourceTable) -> RouteState:

@@ -31,6 +31,11 @@ REWRITE: Final = (
     "cdf-replicator verify {route} --repair"
 )
 
+REPLAYED: Final = (
+    "The target received a replay that this copy of the state path does not hold. If that replay was not finished, a deleted "
+    "key may have returned. " + RESYNC
+)
+
 
 def verify(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
     """Return the target's claim; raises ``RouteHaltError`` if it is missing or belongs to another route or a later epoch."""
@@ -67,10 +72,10 @@ def apply(
     For ``share``, see ``RouteState.max_removed_share``.
     """
     state = _redelivering_lost(claim, sink, state, source, state_path, dead_letters)
-    if state.pinned_version is not None and _is_restored(claim, state, state_path):
+    if state.pinned_version is not None and _is_older(claim, state, state_path):
         check_resyncable(route, sink, claim)
         state = _loading_again(sink, state, state.pinned_version, source, share)
-    return _skip_recorded_txns(claim, state, source, state_path)
+    return _skip_recorded_txns(claim, sink, state, source, state_path)
 
 
 def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
@@ -123,13 +128,15 @@ def _redelivering_lost(
     )
 
 
-def _is_restored(claim: Claim, state: RouteState, state_path: StateStore) -> bool:
-    """Return whether the target was claimed before the epoch's first write: the state path was restored from an older copy.
+def _is_older(claim: Claim, state: RouteState, state_path: StateStore) -> bool:
+    """Return whether the target was claimed before the route had a state: the state path was restored from an older copy.
 
-    A new epoch is needed: its sweep removes the entries of keys that were deleted since.
+    A new epoch is needed: its sweep removes the entries of keys that were deleted before the version that is pinned now. A
+    pinned version that the state path holds needs none, also after a kill between the claim and the next write of the state:
+    the stream delivers every later delete.
     """
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
-    return ours and state.phase == "bootstrapping" and not state.target_prepared
+    return ours and state.phase == "bootstrapping" and state_path.load(state.route) is None
 
 
 def _loading_again(sink: Sink, state: RouteState, pinned: int, source: SourceTable, share: float | None) -> RouteState:
@@ -143,21 +150,30 @@ def _loading_again(sink: Sink, state: RouteState, pinned: int, source: SourceTab
     )
 
 
-def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
+def _skip_recorded_txns(
+    claim: Claim, sink: Sink, state: RouteState, source: SourceTable, state_path: StateStore
+) -> RouteState:
     """Start a generation above that of the claim if the target recorded a batch that the state path does not know.
 
-    The state path was then restored from a copy. The target would skip a batch whose number it has recorded.
+    The state path was then restored from a copy. The target would skip a batch whose number it has recorded. A replay that
+    the copy does not hold may have written a key again, and its delete may follow the version that the target has reached.
     """
     planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
     # The first batch of an epoch has the number 0, and the service saves the state as prepared before that batch.
     known = state.generation * GENERATION_STEP + (planned + 1 if state.target_prepared else -1)
     if claim.txn_version <= known:
         return state
-    log.warning("the target has more than the state path: delivering again", route=state.route)
     recorded, latest = claim.txn_version // GENERATION_STEP, source.log.available()[1]
+    version = generation.delivered_version(state, state_path) + 1
+    at: dict[str, str] = {}
+    if state.phase == "streaming" and recorded > state.generation and sink.mode == "upsert":
+        if claim.watermark is None:
+            at = {"next_step": REPLAYED.format(route=state.route)}
+        else:
+            version = min(version, claim.watermark.version + 1)
+    log.warning("the target has more than the state path: delivering again", route=state.route, **at)
     if state.phase == "bootstrapping":
         return replace(state, generation=recorded + 1, replay_end_version=latest)
-    version = generation.delivered_version(state, state_path) + 1
     delivered = watermark.known(state, state_path)
     return replace(state, generation=recorded).next_generation(version, replay_end_version=latest, watermark=delivered)
 

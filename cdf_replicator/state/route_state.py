@@ -34,7 +34,7 @@ class RouteState:
             replay of the epoch.
         target_watermark: the target's watermark, as text, when a replay started.
         first_generation: generation in which the epoch began; None in a file of an older service.
-        read_version: a commit that the route has read as a whole, and later commits may follow; None if none is known.
+        read_version: a commit that the route has read, in this generation or before; None if none is known.
         read_modified_at: modification time of that commit's file in epoch seconds.
         completed_offset: offset of this generation, as text, that is known to end its commit.
         snapshot_version: version of the snapshot with which a resync began the epoch; None for any other epoch, and in a file

@@ -1,17 +1,22 @@
-"""A checkpoint that is cut off, or gone: what may have been delivered since is delivered again, once; nothing is lost."""
+"""A checkpoint that is cut off, gone or older: what may have been delivered since is delivered again, once; nothing is lost."""
 
 from __future__ import annotations
 
 import random
 import shutil
+import time
 
 import pyarrow as pa
 import pytest
+import redis
 from deltalake import DeltaTable
+from structlog.testing import capture_logs
 
 from cdf_replicator.pipeline import start_position
+from cdf_replicator.pipeline.batch_writer import BatchWriter
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.verification import verify
+from connectors.change import COMMIT_VERSION
 from tests.support.tiers import nightly
 
 FILES = {"offsets/{}": 1, "commits/{}": 2, "metadata": 10, "offsets/.{}.crc": 11}
@@ -148,6 +153,56 @@ def test_resync_after_a_restored_state_path_loads_the_snapshot(both):
     assert both.delivered() == both.expected()
     loaded = [row for row in both.audited("id", "change_type", "commit_version") if row[2] == both.version()]
     assert sorted(row[0] for row in loaded if row[1] == "snapshot") == sorted(map(int, both.expected()))
+
+
+@pytest.mark.parametrize("kind", ["redis", nightly("replica")])
+def test_state_path_restored_during_a_replay_names_or_delivers_every_delete(world, monkeypatch, request, kind):
+    """The replay has written a deleted key again, and the copy ends after the delete."""
+    route = f"orders_{kind}"
+    if kind == "redis":
+        server = request.getfixturevalue("redis_server")
+        world.environ |= {"CDF_TABLES__ORDERS__SINKS": kind, "CDF_SINKS__REDIS__TYPE": kind}
+        world.environ |= {"CDF_SINKS__REDIS__URL": server.url, "CDF_SINKS__REDIS__TOMBSTONE_SECONDS": "1"}
+        del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    else:
+        world.into_delta(kind)
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    assert world.run(route) is None
+    world.change("DELETE FROM {t} WHERE id = 2")  # version 3
+    world.insert("(3, 'c')")
+    world.insert("(4, 'd')")
+    assert world.run(route) is None
+    copy = world.folder / "copy"
+    shutil.copytree(world.folder / "state", copy)
+    time.sleep(1.1)  # the tombstone expires
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    fails_at(world, monkeypatch, 3)
+    assert world.run(route, start_version=1).reason == "bug"
+    monkeypatch.undo()
+    world.insert("(5, 'e')")
+    shutil.rmtree(world.folder / "state")
+    copy.rename(world.folder / "state")
+    with capture_logs() as logs:
+        assert world.run(route) is None
+    (entry,) = [entry for entry in logs if entry["event"].startswith("the target has more than the state path")]
+    if kind == "redis":
+        with redis.Redis.from_url(server.url) as client:
+            assert [client.exists(f"orders:{id_}") for id_ in range(1, 6)] == [1, 0, 1, 1, 1]
+    else:
+        assert entry["next_step"].endswith(f"Run: cdf-replicator resync {route}")
+
+
+def fails_at(world, monkeypatch, number):
+    """Fail before the write of a version."""
+    write = BatchWriter.write
+
+    def failing(self, frame, batch, **more):
+        if frame.where(f"{COMMIT_VERSION} >= {number}").count():
+            raise RuntimeError("the plug was pulled")
+        return write(self, frame, batch, **more)
+
+    monkeypatch.setattr(BatchWriter, "write", failing)
 
 
 def newest(world, route):

@@ -85,6 +85,26 @@ def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch,
     assert world.delivered().keys() == {"1", *(str(10 + number) for number in range(commits))}
 
 
+def test_table_restored_from_a_copy_during_a_replay_halts_the_route(world, monkeypatch):
+    """The copy ends after the commit that the replay has reached, and before the last that the route has read."""
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.0)
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    assert world.run() is None
+    copy = world.folder / "copy"
+    shutil.copytree(world.table, copy)
+    world.insert("(3, 'c')")
+    world.insert("(4, 'd')")
+    assert world.run() is None
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    world.trouble("0")
+    assert world.run(start_version=1).reason == "bug"
+    world.trouble(None)
+    go_back(world, copy, "(13, 'other')", "(14, 'other')", "(15, 'other')")
+    decision = halted(world, "history_lost")
+    assert "has read version 4" in decision.message
+
+
 def go_back(world, copy, *rows):
     """Replace the files of the table by a copy, and commit rows after it."""
     shutil.rmtree(world.table)

@@ -59,7 +59,7 @@ def test_the_same_value_after_a_restart_resumes(world):
 
 
 @pytest.mark.usefixtures("delivered")
-@pytest.mark.parametrize("command", [Command("resync", "orders_files"), Command("replay", "orders_files", 2)])
+@pytest.mark.parametrize("command", [Command("resync", "orders_files"), Command("replay", "orders_files", 1)])
 def test_starting_version_that_a_command_replaced_has_no_effect_after_a_restart(world, command):
     world.trouble("locked")
     assert world.run(start_version=1).action == "halt"
@@ -90,6 +90,27 @@ def test_fixed_arguments_of_a_container_never_stop_a_restart(world):
     world.forget_log_before(world.version())
     assert world.run(start_version=1) is None
     assert world.delivered() == world.expected()
+
+
+@pytest.mark.usefixtures("delivered")
+def test_replay_that_leaves_deletes_of_an_unfinished_replay_out_is_refused(world):
+    """The unfinished replay may have written a deleted key again, and the next would not deliver its delete."""
+    world.change("DELETE FROM {t} WHERE id = 2")  # version 4
+    world.insert("(5, 'e')")
+    assert world.run() is None
+    world.trouble("0")
+    assert world.run(start_version=1).reason == "bug"
+    world.trouble(None)
+    later, again = (Command("replay", "orders_files", version) for version in (5, 1))
+    assert world.run(command=later) is None
+    answer = world.answer(later)
+    assert answer.state == "failed"
+    assert "The replay from version 1 is not finished: it has reached version 0 of 5" in answer.message
+    assert "would leave out versions 1 to 4" in answer.message
+    assert answer.message.endswith("run: cdf-replicator resync orders_files")
+    assert (world.state().generation, world.delivered()) == (1, world.expected()), "the unfinished replay continued"
+    assert world.run(command=again) is None
+    assert world.answer(again).state == "done"
 
 
 def test_version_out_of_range_is_refused_with_the_range(world):

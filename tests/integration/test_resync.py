@@ -110,6 +110,30 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert world.state().epoch == epoch, "it went on where it was"
 
 
+def test_first_load_killed_after_its_claim_keeps_the_rows_of_others(world):
+    """A first load has no sweep, and an epoch above the first would have one."""
+    world.create(rows=["(1, 'a')"])
+    route = world.settings.routes[ROUTE]
+    with closing(world.settings.sink(route.sink)) as sink:
+        state = start_position.resolve(route, world.source(), sink, world.state_path, world.letters)
+        sink.prepare(None, world.state_path.route_spec(route, state))
+    forge(world, "99", 0, {"id": 99})
+    world.insert("(2, 'b')")
+    assert world.run() is None
+    assert (world.state().epoch, world.delivered().keys()) == (1, {"1", "2", "99"})
+
+
+def test_resync_killed_after_its_claim_keeps_the_cap_of_its_command(followed):
+    world, route = followed, followed.settings.routes[ROUTE]
+    world.change("DELETE FROM {t} WHERE id = 1")
+    with closing(world.settings.sink(route.sink)) as sink:
+        state = start_position.resync_requested(route, world.source(), sink, world.state_path, share=0.0)
+        world.state_path.save(state)
+        sink.prepare(None, world.state_path.route_spec(route, state))
+    assert world.run().reason == "too_many_orphans"
+    assert (world.state().epoch, len(world.delivered())) == (2, 10)
+
+
 @pytest.mark.parametrize("command", [Command("replay", ROUTE, 0), Command("redrive", ROUTE)], ids=["replay", "redrive"])
 def test_command_on_a_restored_state_path_keeps_the_cap_of_the_sweep(followed, monkeypatch, command):
     """The state path was restored from a copy of before the first start of the route."""
@@ -254,16 +278,12 @@ def test_sink_without_orphan_deletion_is_resynced_only_into_an_emptied_target(wo
     assert (world.state().epoch, world.delivered()) == (2, world.expected())
 
 
-def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path):
+def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world):
     """The entries of keys that were deleted since would stay."""
     world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
     world.create(rows=["(1, 'a')", "(2, 'b')"])
-    route, state_path = world.settings.routes[ROUTE], world.state_path
-    start_position.resolve(route, world.source(), world.settings.sink(route.sink), state_path, world.letters)
-    shutil.copytree(tmp_path / "state", tmp_path / "copy")
     assert world.run() is None
-    shutil.rmtree(tmp_path / "state")
-    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    shutil.rmtree(world.state_path.root / "routes")  # of a copy from before the first start
     world.change("DELETE FROM {t} WHERE id = 1")
     decision = world.run()
     assert (decision.action, decision.reason) == ("halt", "not_resyncable")
