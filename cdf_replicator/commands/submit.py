@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ log = structlog.get_logger(__name__)
 
 USAGE: Final = 2
 """Exit code of a command that was not confirmed."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that a run handles."""
 POLL_SECONDS: Final = 0.3
 LINE_SECONDS: Final = 5.0
 
@@ -56,7 +59,16 @@ def execute(settings: Settings, commands: Sequence[command_queue.Command], quest
 
     routes = {command.route: settings.routes[command.route] for command in commands}
     own = replace(settings, routes=routes, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
-    return _submit(settings, commands, lambda _: supervisor.Supervisor(own, Selection(), once=True).run())
+
+    def run_once(_: StateStore) -> int:
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            return supervisor.Supervisor(own, Selection(), once=True).run()
+        finally:  # the wait for a lease holder ends with Ctrl-C
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    return _submit(settings, commands, run_once)
 
 
 def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) -> int:

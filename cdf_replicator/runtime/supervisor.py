@@ -94,7 +94,7 @@ class Supervisor:
         self.board = StatusStore()
         self._configuration = Configuration(settings, selection, self.board)
         self.metrics = Metrics(self.board)
-        self._pod = Pod.of()
+        self._pod = None if once else Pod.of()  # a command in the lease holder's pod keeps the holder's label
         token = settings.http.token
         self._queries = Queries(token.get_secret_value() if token is not None else "")
 

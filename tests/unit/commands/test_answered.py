@@ -135,21 +135,25 @@ def test_errors_of_a_service_are_those_of_the_command(answered):
     assert (ended.returncode, ended.stderr) == (1, "- sink audit: It is away. Start it.\n")
 
 
-def test_service_on_an_object_store_answers_its_token_alone(tmp_path, monkeypatch):
-    """With another token, the command answers by itself and logs the reason."""
+def test_service_on_an_object_store_answers_its_configuration_alone(tmp_path, monkeypatch):
+    """With another token or state path, the command answers by itself and logs the reason."""
     monkeypatch.setattr(session.Answers, "_alone", lambda *_: iter([Values(("alone",)), End()]))
     state, queries, board = StateStore.open(LocalPath(tmp_path / "state")), Queries(TOKEN), StatusStore()
     state.lease = Lease.acquire(state.root)
+    board.belongs_to("owner", "s3a://lake/state/")
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, queries=queries)
-    given = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_HTTP__HOST": "127.0.0.1", **GIVEN}
-    found, reasons = {}, {}
+    given = {"CDF_HTTP__HOST": "127.0.0.1", "CDF_HTTP__BIND_PORT": str(running.port), **GIVEN}
+    found = []
     with queries.opened(Answers(dead_letters=[LETTER]), state):
-        for token in (TOKEN, TOKEN[::-1]):
-            settings = load(given | {"CDF_HTTP__BIND_PORT": str(running.port), "CDF_HTTP__TOKEN": token})
+        for state_path, token in (("state", TOKEN), ("state", TOKEN[::-1]), ("other", TOKEN)):
+            settings = load(given | {"CDF_STATE_PATH": f"s3a://lake/{state_path}", "CDF_HTTP__TOKEN": token})
             with capture_logs() as logs:
-                found[token] = list(session.Answers(settings, settings.spark).values(ListDeadLetters()))
-            reasons[token] = [entry["reason"] for entry in logs]
+                values = list(session.Answers(settings, settings.spark).values(ListDeadLetters()))
+            found.append((values, [entry["reason"] for entry in logs]))
     running.stop()
     state.lease.release()
-    assert found == {TOKEN: [LETTER], TOKEN[::-1]: ["alone"]}
-    assert reasons == {TOKEN: [], TOKEN[::-1]: ["the running service refuses the token"]}
+    assert found == [
+        ([LETTER], []),
+        (["alone"], ["the running service refuses the token"]),
+        (["alone"], [f"127.0.0.1:{running.port} does not answer for the state path s3a://lake/other"]),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,36 @@ def test_reload_prints_the_answer_of_the_service(
     assert [(command.kind, command.dry_run) for command in found] == [("reload", True)]
     assert capsys.readouterr() == (output, log)
     assert list((tmp_path / "requests").iterdir()) == []
+
+
+def test_command_that_waits_for_the_service_has_the_handlers_of_its_caller(tmp_path: Path):
+    """A run has installed its own, and Ctrl-C would only set its flag."""
+    store = StateStore.open(LocalPath(tmp_path))
+    held = lease.Lease.acquire(store.root)
+    settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+    command, waiting = Command("resync", "orders_cache"), threading.Event()
+    before, found = [signal.getsignal(number) for number in submit.SIGNALS], []
+
+    def execute() -> None:
+        assert waiting.wait(30)
+        found.extend(signal.getsignal(number) for number in submit.SIGNALS)
+        accept(store.requests, command)
+        respond(store.requests, command.id, CommandStatus("done", "", 1.0))
+
+    def waits(*arguments: object) -> int:
+        waiting.set()
+        return wait_answered(*arguments)
+
+    service = threading.Thread(target=execute)
+    service.start()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(submit, "wait_answered", waits)
+            assert submit.execute(settings, [command], "", yes=True) == 0
+    finally:
+        service.join()
+        held.release()
+    assert found == before
 
 
 @pytest.mark.parametrize(("accepted", "kept"), [(True, True), (False, False)])

@@ -99,6 +99,14 @@ def test_service_begins_as_a_standby_whatever_label_its_pod_has(content, monkeyp
     assert Noted.roles == ["standby"]
 
 
+def test_command_keeps_the_label_of_the_pod_in_which_it_runs(content, monkeypatch):
+    content(state_path="/dev/null/state")
+    for name, value in GIVEN.items():
+        monkeypatch.setenv(name, value)
+    service, command = (Supervisor(settings.load(), Selection(), once=once)._pod for once in (False, True))
+    assert (service.name, command) == ("lake-0", None)
+
+
 def test_no_pod_is_found_outside_kubernetes():
     assert Pod.of({}) is None
     assert Pod.of({name: value for name, value in GIVEN.items() if name != "POD_ROLE_LABEL"}) is None
