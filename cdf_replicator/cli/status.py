@@ -109,13 +109,15 @@ def _view(answer: dict[str, Any]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    from cdf_replicator.settings.redact import printable
+
     service = answer.get("service") or {}
     head = Text(f"{service.get('state', '?')}: {service.get('summary', '')}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ROUTE", "STATE", "DELIVERED", "SOURCE", "LAG", "ROWS/S", "DEAD LETTERS", "LAST ERROR"):
         table.add_column(name, overflow="fold", no_wrap=name not in ("LAST ERROR", "STATE"))
     for route in answer["routes"]:
-        table.add_row(*(Text(cell) for cell in _cells(route)), style=_COLOURS.get(route.get("state", "")))
+        table.add_row(*(Text(printable(cell)) for cell in _cells(route)), style=_COLOURS.get(route.get("state", "")))
     return Group(head, Text(), table)
 
 

@@ -68,10 +68,12 @@ def _print_json(problems: Sequence[ConfigProblem | Finding], *, ok: bool) -> Non
 
 
 def _print_routes(settings: Settings, checked: str) -> None:
+    from cdf_replicator.settings.redact import masked
+
     typer.echo(f"{checked}: ok")
     for route in settings.routes.values():
         sink = settings.sinks[route.sink]
-        typer.echo(f"  {route.name}: {route.source.location} -> {route.sink} ({sink.type})")
+        typer.echo(f"  {route.name}: {masked(route.source.location)} -> {route.sink} ({sink.type})")
 
 
 def verify(

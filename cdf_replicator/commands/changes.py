@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator.commands.session import Answers, reported
+from cdf_replicator.settings.redact import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,10 +56,14 @@ def write(values: Iterator[Any], format_: str, out: TextIO) -> None:
 
 def _write_table(names: Sequence[str], rows: Iterator[Sequence[str]], out: TextIO) -> None:
     """Write pages of ``PAGE`` rows, each with headings and columns of its own widths; one page if there is no row."""
-    page = list(islice(rows, PAGE))
+
+    def next_page() -> list[list[str]]:
+        return [[*map(printable, row)] for row in islice(rows, PAGE)]
+
+    page = next_page()
     while True:
         widths = [max(map(len, column)) for column in zip(names, *page, strict=True)]
         lines = (names, ["-" * width for width in widths], *page)
         out.writelines("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
-        if not (page := list(islice(rows, PAGE))):
+        if not (page := next_page()):
             return

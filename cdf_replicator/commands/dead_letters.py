@@ -15,6 +15,7 @@ from rich.text import Text
 from cdf_replicator.commands import submit
 from cdf_replicator.commands.session import AnswerError, Answers, reported
 from cdf_replicator.queries.query import ListDeadLetters, ShowDeadLetter
+from cdf_replicator.settings.redact import printable
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -90,15 +91,10 @@ def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
         console.print(Text(head, style="bold"), overflow="fold")
         reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
         key = "no key" if row["key"] is None else f"key {row['key']}"
-        details = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
+        details = Text(f"{printable(key)}, version {row['commit_version']}\n{printable(reason)}", overflow="fold")
         console.print(Padding(details, (0, 0, 0, 4)))
     if not rows:
         console.print(none)
-
-
-def _one_line(text: str) -> str:
-    """Return the text with control characters escaped, since a terminal would execute them."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _json(row: dict[str, Any], indent: int | None = None) -> str:

@@ -17,6 +17,7 @@ from cdf_replicator.commands import submit
 from cdf_replicator.commands.session import Answers, reported, routes_named
 from cdf_replicator.queries.query import Verify
 from cdf_replicator.runtime import exit_codes
+from cdf_replicator.settings.redact import printable
 from cdf_replicator.state import command_queue
 from connectors.change import SNAPSHOT
 
@@ -185,5 +186,5 @@ def _write(verification: Verification, format_: Format) -> None:
         table = Table("kind", "entry", "guard of version", "column", "table", "target", box=None)
         for each in verification.comparison.differences:
             cells = (each.kind, each.identity, each.version, each.column, each.table, each.target)
-            table.add_row(*(Text("" if cell is None else str(cell)) for cell in cells))
+            table.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in cells))
         Console().print(table)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.monitoring.status import Definition
 from cdf_replicator.settings.effective import effective
 from cdf_replicator.settings.parsing.raw import DEFAULT
+from cdf_replicator.settings.redact import masked
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
@@ -23,8 +24,8 @@ def effective_settings(settings: Settings) -> list[Setting]:
 def definition(settings: Settings, route: Route) -> Definition:
     sink = settings.sink(route.sink)
     return Definition(
-        source=route.source.location,
-        target=sink.target(route.spec(owner="", epoch=0)),
+        source=masked(route.source.location),
+        target=masked(sink.target(route.spec(owner="", epoch=0))),
         mode=sink.mode,
         keys=route.keys,
         filter=route.filter,

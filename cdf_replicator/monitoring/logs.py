@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import structlog
 
 from cdf_replicator import __version__
-from cdf_replicator.settings.redact import masked
+from cdf_replicator.settings.redact import masked, printable
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -91,12 +91,17 @@ def _shared() -> list[Processor]:
 
 def _text(stream: TextIO) -> list[Processor]:
     colors = stream.isatty() and not os.environ.get("NO_COLOR")
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+    return [_printable, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
 
 
 def _without_credentials(_logger: object, _name: str, event: EventDict) -> EventDict:
     """Hide passwords in addresses, which any library's message may contain."""
     return {key: masked(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _printable(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Escape the control characters of a row's values."""
+    return {key: printable(value, "\n\t") if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _ecs(_logger: object, _name: str, event: EventDict) -> EventDict:

@@ -1,6 +1,7 @@
 """Hold the present status of the service. Route threads write it; the HTTP server reads immutable snapshots.
 
-A read never calls py4j, Delta or a sink, so a hung store can't block a probe.
+A read never calls py4j, Delta or a sink, so a hung store can't block a probe. Texts of errors and events are kept without
+credentials, which any library's message may contain, since the pages need no token to read by default.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.history import EventLog, History
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 from cdf_replicator.monitoring.totals import OTHER, ReloadStatus, Totals
-from cdf_replicator.settings.redact import without_credentials
+from cdf_replicator.settings.redact import masked, without_credentials
 from cdf_replicator.spark.memory import JvmMemory
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class StatusStore:
 
     def event(self, what: str, route: str = "") -> None:
         with self._lock:
-            self.events.add(Event(self._now(), what, route))
+            self.events.add(Event(self._now(), masked(what), route))
 
     def set_standby(self, holder: str | None) -> None:
         """Set the holder of the lease that this instance waits for; None when this instance holds the lease."""
@@ -131,7 +132,7 @@ class StatusStore:
     def state(self, route: str, state: State, reason: str = "") -> None:
         """Set a route's state and reason. A change of state adds an event."""
         with self._lock:
-            was = self._routes[route]
+            was, reason = self._routes[route], masked(reason)
             now = replace(was, state=state, reason=reason)
             if state in AT_REST:
                 now = replace(now, input_rows_per_second=0.0, processed_rows_per_second=0.0)
@@ -169,7 +170,7 @@ class StatusStore:
         """Record an error of a route. A repetition of the same ``condition`` increases its count."""
         with self._lock:
             was = self._routes[route]
-            error = ErrorStatus.after(was.last_error, what, condition, next_step, self._now())
+            error = ErrorStatus.after(was.last_error, masked(what), condition, masked(next_step), self._now())
             self._routes[route] = replace(was, last_error=error)
             self._failed_at.append(error.last_seen)
 
@@ -202,8 +203,8 @@ class StatusStore:
     def sink_down(self, sink: str, what: str, condition: str, next_step: str = "") -> None:
         """Record that a sink did not answer or refused access. If it was not down before, this adds an event."""
         with self._lock:
-            was, now = self._sinks[sink], self._now()
-            error = ErrorStatus.after(was.last_error, what, condition, next_step, now)
+            was, now, what = self._sinks[sink], self._now(), masked(what)
+            error = ErrorStatus.after(was.last_error, what, condition, masked(next_step), now)
             since = was.since if was.up is False else now
             self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
             if was.up is not False:

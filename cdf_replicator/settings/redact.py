@@ -1,4 +1,4 @@
-"""Hide secrets in errors, in ``config show`` and on the status page."""
+"""Hide secrets in errors, in ``config show`` and on the status page, and make the texts of rows printable."""
 
 from __future__ import annotations
 
@@ -61,6 +61,15 @@ def without_credentials(endpoint: str) -> str:
     A container before an @ (``abfss://``) stays.
     """
     return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return the text with control characters escaped, those of ``kept`` excepted, since a terminal would execute them."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def sensitive_conf(key: str) -> bool:

@@ -91,6 +91,11 @@ def test_printed_feed_equals_table_changes(world):
     assert len(objects(table, first="2000-01-01", last="2100-01-01T00:00:00+14:00")) == 7
 
 
+def test_control_characters_of_rows_are_escaped_in_a_table():
+    write(iter([["id", "name"], ["1", "\x1b[2J"]]), "table", out := io.StringIO())
+    assert out.getvalue().splitlines()[-1].split() == ["1", r"\x1b[2J"]
+
+
 def test_feed_enabled_twice_is_valid_from_the_last_enabling(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     assert "is off" in refused(world.source(), first=0)

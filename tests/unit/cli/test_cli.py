@@ -295,13 +295,15 @@ def service() -> Iterator[tuple[StatusStore, str]]:
 
 
 def test_status_shows_the_worst_route_first(command: Command, service: tuple[StatusStore, str]) -> None:
+    step = "run: cdf-replicator resync items_search"
+    service[0].failed("items_search", "the index of key \x1b[2J is gone", "index_missing", step)
     result = command("status", "--url", service[1])
     assert result.returncode == 0
     head, _, titles, worst, best = (line.rstrip() for line in result.stdout.rstrip().splitlines())
     assert head.startswith("failed: Halted, action required: items_search.")
     assert titles.split()[:2] == ["ROUTE", "STATE"]
     assert re.match(r"items_search +halted \(the index is gone\) +- +- +-", worst)
-    assert worst.endswith("index items is gone run: cdf-replicator resync items_search")
+    assert worst.endswith(rf"the index of key \x1b[2J is gone {step}"), "a terminal executes no value of a row"
     assert re.match(r"orders_search +running +12 +12 +0 versions", best)
 
 

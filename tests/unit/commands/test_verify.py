@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdf_replicator.commands.verify import as_json, summary
+from cdf_replicator.commands.verify import _write, as_json, summary
 from cdf_replicator.verification.result import Comparison, Difference, Verification
 
 EQUAL = Verification("orders_search", "index orders", 41, 42, 37, 2, ("label",), 2.0, Comparison(1_000_000, 1_000_000))
@@ -37,6 +37,14 @@ def test_json_holds_every_field_on_one_level():
     assert as_json(result)["version"] == 41
     assert as_json(result)["kinds"] == KINDS
     assert as_json(result)["differences"][0]["target"] == "12.40"
+
+
+def test_control_characters_of_values_are_escaped(capsys):
+    difference = Difference("different", "7\x1b[2J", 35, "name", "\x1b[1;1H", None)
+    _write(replace(EQUAL, comparison=replace(EQUAL.comparison, kinds=KINDS, differences=(difference,))), "table")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert r"7\x1b[2J" in shown
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,11 @@ def test_configured_settings_come_first_and_secrets_are_hidden():
     assert "secret" not in repr(shown)
 
 
+def test_credentials_in_a_location_are_hidden():
+    settings = load(GOOD | {"CDF_TABLES__ORDERS__PATH": "s3a://AKIA:hunter2@lake/orders"})
+    assert definition(settings, settings.routes["orders_store"]).source == "s3a://AKIA:********@lake/orders"
+
+
 def test_route_is_shown_as_configured():
     settings = load(
         GOOD | {"CDF_ROUTES__ORDERS_STORE__FILTER": "a <> 1", "CDF_ROUTES__ORDERS_STORE__COLUMNS": "id,name"}

@@ -152,6 +152,16 @@ def test_text_format_has_no_colour_without_a_terminal() -> None:
     assert "\x1b[" not in text
 
 
+def test_text_format_escapes_control_characters_of_values() -> None:
+    logs.configure("info", "text", stream := io.StringIO())
+    structlog.get_logger("a").error("key \x1b[2J of\ntwo lines", key="\x1b[1;1H", what="a\x9bb c")
+    text = stream.getvalue()
+    assert r"key \x1b[2J of" in text
+    assert r"key=\x1b[1;1H" in text
+    assert not {"\x1b", "\x9b"} & set(text)
+    assert len(text.splitlines()) == 2, "a message may have several lines"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -286,6 +286,18 @@ def test_no_secret_reaches_the_snapshot(board):
     assert b"secret" not in orjson.dumps(board.snapshot())
 
 
+def test_no_credential_of_an_error_reaches_the_snapshot(board):
+    """A library's message may contain the address to which it connects."""
+    text = "no answer from redis://app:hunter2@cache:6379"
+    board.failed("orders_search", text, "timeout", f"Start {text}")
+    board.sink_down("search", text, "timeout", f"Start {text}")
+    board.state("orders_search", "halted", text)
+    board.event(text, "orders_search")
+    shown = orjson.dumps(board.snapshot())
+    assert b"hunter2" not in shown
+    assert shown.count(b"redis://app:********@cache:6379") == 8
+
+
 def test_the_worst_route_comes_first(clock):
     board = StatusStore(clock)
     for state in STATES:
