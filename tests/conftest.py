@@ -166,8 +166,8 @@ def opensearch(opensearch_process: OpenSearch) -> OpenSearch:
 def _delete_indices(url: str) -> None:
     import httpx
 
-    for index in httpx.get(f"{url}/_alias").raise_for_status().json():
-        httpx.delete(f"{url}/{index}").raise_for_status()
+    for index in httpx.get(f"{url}/_alias", timeout=60).raise_for_status().json():
+        httpx.delete(f"{url}/{index}", timeout=60).raise_for_status()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import psycopg
@@ -11,6 +13,9 @@ from psycopg.sql import SQL, Identifier
 
 from connectors import RouteSpec
 from connectors.postgres import PostgresOptions, PostgresSettings, PostgresSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Reader:
@@ -48,3 +53,11 @@ def route_to(table: str | None = None, **more: Any) -> RouteSpec:
 
 def sink_to(url: str, **more: Any) -> PostgresSink:
     return PostgresSink(PostgresSettings(type="postgres", url=url, **more))
+
+
+@contextmanager
+def impatient(sink: PostgresSink, seconds: float = 1) -> Iterator[None]:
+    """Give a sink a short timeout for what is expected to time out; a busy server may need longer for the other requests."""
+    settings = sink.settings.model_copy(update={"timeout_seconds": seconds})
+    with patch.object(sink._connected(), "settings", settings):
+        yield

@@ -168,5 +168,6 @@ def test_interrupted_answer_is_given_by_the_command_or_ends_it(orders, here, mon
 def cut(handler, *values):
     """Yield values, until the service stops."""
     yield from values
-    handler._running[-1]._cancelled.set()
+    with handler._lock:  # the query's thread may start before the handler knows the query
+        handler._running[-1]._cancelled.set()
     yield "lost"

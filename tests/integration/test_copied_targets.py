@@ -101,6 +101,7 @@ def test_copy_that_is_restored_under_a_running_query_gets_what_it_lacks(world, t
     for id_ in (3, 4):
         world.insert(f"({id_}, 'c')")
         until(lambda id_=id_: id_ in target.ids())
+    until(lambda: world.board.snapshot().routes[0].delivered_version == world.version())  # and the checksum is written
     target.restore()
     world.insert("(5, 'd')")
     until(lambda: target.ids() == [1, 2, 3, 4, 5])

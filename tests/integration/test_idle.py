@@ -172,33 +172,44 @@ def test_clocks_of_two_classes_are_woken_by_one_thread(world):
         clocks = [TriggerClocks(world.spark).install(query) for query in queries]
         for clock in clocks:
             clock.sleep(FOREVER)
-        time.sleep(1.0)
-        asleep = [query.lastProgress.batchId for query in queries]
-        time.sleep(1.0)
-        assert [query.lastProgress.batchId for query in queries] == asleep
+        until(lambda: idle(queries))
+        asleep = batches(queries)
         for clock in clocks:
             clock.wake()
-        until(lambda: all(query.lastProgress.batchId > last for query, last in zip(queries, asleep, strict=True)))
+        until(lambda: all(now > last for now, last in zip(batches(queries), asleep, strict=True)))
     finally:
         for query in queries:
             query.stop()
 
 
+def batches(queries):
+    return [query.lastProgress.batchId for query in queries]
+
+
+def idle(queries):
+    """Return whether no query has a batch within three seconds; the source has a new row every second."""
+    before = batches(queries)
+    time.sleep(3.0)
+    return batches(queries) == before
+
+
 def test_wait_ends_in_time_after_the_clock_of_the_machine_went_back(world, monkeypatch):
     shifted = 'System.currentTimeMillis() - Long.getLong("test.clock.back", 0L).longValue()'
     source = trigger_clock._SOURCE.replace("System.currentTimeMillis()", shifted)
+    source = source.replace("while (left", 'System.setProperty("test.clock.waits", "yes"); while (left')
     monkeypatch.setattr(trigger_clock, "_SOURCE", source)
     clock = trigger_clock._compiled(world.spark).newInstance()
     system = world.spark._jvm.java.lang.System
     wait = threading.Thread(target=lambda: clock.waitTillTime(round(time.time() * 1000) + 1000), daemon=True)
     wait.start()
-    time.sleep(0.3)
-    system.setProperty("test.clock.back", "600000")
     try:
+        until(lambda: system.getProperty("test.clock.waits"))
+        system.setProperty("test.clock.back", "600000")
         wait.join(20)
         assert not wait.is_alive()
     finally:
         system.clearProperty("test.clock.back")
+        system.clearProperty("test.clock.waits")
         clock.wake()
 
 

@@ -95,7 +95,8 @@ def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, l
 
     def caught_up() -> bool:
         """Compare only when the target has the newest row: a comparison takes a second of processor time."""
-        if httpx.get(f"{target.url}/orders/_doc/17").json()["_source"]["name"] != names[-1]:
+        newest = httpx.get(f"{target.url}/orders/_doc/17", timeout=60).json()["_source"]
+        if newest["name"] != names[-1]:
             return False
         results.append(verified(world))
         return results[-1].version == world.version()

@@ -77,7 +77,7 @@ def test_replay_with_an_end_is_named_and_the_lag_grows_meanwhile(world, live):
         until(lambda: route(world).reason == "executing replay of versions 0 to 1", WITHIN)
         assert route(world).state == "running"
         world.insert("(2, 'b')")
-        until(lambda: route(world).lag_versions == 1 and route(world).lag_seconds > 0, 10)
+        until(lambda: route(world).lag_versions == 1 and route(world).lag_seconds > 0, WITHIN)
         assert "replay" in route(world).reason
     finally:
         world.trouble(None)
@@ -96,7 +96,7 @@ def test_pause_ends_a_load_which_is_done_after_resume(world, live):
         until(lambda: route(world).state == "bootstrapping", WITHIN)
         time.sleep(3)  # the sink hangs in the middle of the load
         world.submit(runner, pause)
-        until(lambda: ended(world, pause) and route(world).state == "paused", 10)
+        until(lambda: ended(world, pause) and route(world).state == "paused", WITHIN)
         assert (route(world).last_error, world.state().phase) == (None, "bootstrapping")
     finally:
         world.trouble(None)

@@ -39,7 +39,8 @@ def service(
     redis_server: Redis,
 ) -> Iterator[Service]:
     """Not started yet. Small requests, so that there is much time between the first and the last of a batch."""
-    httpx.delete(f"{elasticsearch.url}/mass?ignore_unavailable=true", trust_env=False).raise_for_status()
+    url = f"{elasticsearch.url}/mass?ignore_unavailable=true"
+    httpx.delete(url, trust_env=False, timeout=60).raise_for_status()
     with redis.Redis.from_url(redis_server.url) as client:
         client.flushall()
     given = environment(
@@ -81,8 +82,9 @@ def ends_equal(
 
 
 def in_elasticsearch(server: Elasticsearch, query: dict[str, object]) -> int:
-    httpx.post(f"{server.url}/mass/_refresh", trust_env=False)
-    answer = httpx.post(f"{server.url}/mass/_count", json={"query": query}, trust_env=False)
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        client.post("/mass/_refresh")
+        answer = client.post("/mass/_count", json={"query": query})
     return int(answer.json()["count"]) if answer.is_success else 0
 
 

@@ -107,6 +107,8 @@ def live(
             live = Live(service, tmp_path, orders, stock, fragile, elasticsearch, redis_server)
             live.delivered(orders.version)
             service.wait_delivered("stock_fragile", stock.version)
+            for route in (*ORDERS, "stock_fragile"):
+                service.wait_state(route, "running")
             yield live
 
 

@@ -28,7 +28,7 @@ JARS = CACHE / "downloads" / "s3"
 TOKEN = "0123456789abcdef0123456789abcdef"
 ALONE = "this command starts Spark itself"
 ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"
-SILENT_SECONDS = 60
+SILENT_SECONDS = 150
 """Limit of the takeover of a killed holder's lease. The successor can only detect the missing heartbeat."""
 IMPATIENT = {
     "spark.hadoop.fs.s3a.attempts.maximum": "1",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests.support.reading import entries
@@ -77,7 +78,10 @@ def delivered(service: Service, version: int) -> None:
 
 
 def in_trouble(service: Service) -> bool:
-    return not service.running or service.get("/readyz").status_code == 503
+    try:
+        return not service.running or service.get("/readyz").status_code == 503
+    except httpx.TransportError:  # it ends, or answers too late
+        return True
 
 
 def recovered(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:

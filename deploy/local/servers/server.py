@@ -30,6 +30,10 @@ LOGS = CACHE / "servers" / "logs"
 PORTS = range(20_000, 30_000)
 OUTGOING = 32_768
 
+# A server binds its port some seconds after `free_port` found it. Each worker of pytest-xdist has its own share of the
+# ports, so that no other worker takes the port meanwhile.
+SHARES = 8
+
 # Waits until the starting process has ended: the kernel then closes its end of the pipe. A parent-death signal would
 # arrive when the starting *thread* ends, and would leave a server's child processes and its folder.
 GUARD = 'read -r group && read -r _; [ -z "$group" ] || kill -s KILL -- "-$group"; rm -rf -- "$1"'
@@ -247,11 +251,13 @@ def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: 
 
 def free_port(beside: int = 0, ports: range = PORTS) -> int:
     """Return a free port whose neighbour `beside` ports above it is free as well."""
-    last = min(ports.stop, OUTGOING - beside)
-    for port in random.sample(range(ports.start, last), 100):
+    first, last, step = ports.start, min(ports.stop, OUTGOING - beside), 1
+    if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
+        first, step = first + int(worker) % SHARES, SHARES
+    for port in random.sample(range(first, last, step), 100):
         if all(map(_is_free, {port, port + beside})):
             return port
-    raise ServerError(f"no free port found between {ports.start} and {last}")
+    raise ServerError(f"no free port found between {first} and {last}")
 
 
 def _is_free(port: int) -> bool:

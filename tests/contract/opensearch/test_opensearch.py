@@ -117,10 +117,10 @@ def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spa
 
 
 @pytest.mark.parametrize("down", ["kill", nightly("pause")])
-def test_server_that_is_away_during_delivery_loses_no_row(opensearch, spark, es, down):
+def test_server_that_is_away_during_delivery_loses_no_row(opensearch, spark, sink, es, down):
     route = route_to()
-    with closing(opensearch_to(opensearch.url, request_timeout=1)) as sink:
-        sink.prepare(SCHEMA, route)
+    sink.prepare(SCHEMA, route)
+    with closing(opensearch_to(opensearch.url, request_timeout=1 if down == "pause" else 15)) as used:
         chunks = [
             render_chunk(spark, sink, route, SCHEMA, [upsert(f"{at}-{n}", 1, "x") for n in range(50)])
             for at in range(4)
@@ -130,14 +130,14 @@ def test_server_that_is_away_during_delivery_loses_no_row(opensearch, spark, es,
             yield chunks[0]
             getattr(opensearch, down)()
             with pytest.raises(RetryableError, match="timeout" if down == "pause" else "unreachable"):
-                sink.check()
+                used.check()
             back = threading.Timer(1.5, opensearch.resume if down == "pause" else opensearch.restart)
             back.start()
             yield from chunks[1:]
             back.join()
 
-        policy = RetryPolicy(budget_seconds=60)
-        outcome = write_partition(sink, BackPressure(sink.settings), route, policy, interrupted())
+        policy = RetryPolicy(budget_seconds=180)
+        outcome = write_partition(used, BackPressure(used.settings), route, policy, interrupted())
         assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 200})
         assert outcome.retries
         es("POST", f"/{route.table}/_refresh")

@@ -19,7 +19,7 @@ from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
 from tests.chaos.proxy import Proxy
-from tests.contract.postgres_reader import route_to, sink_to
+from tests.contract.postgres_reader import impatient, route_to, sink_to
 from tests.support.waiting import until
 
 RACES = 150
@@ -71,11 +71,11 @@ def test_killed_server_is_unreachable_until_it_is_back(own_server, written):
 
 def test_server_that_hangs_is_left_after_the_timeout(own_server, written, monkeypatch):
     monkeypatch.setattr("connectors.postgres.client.GRACE_SECONDS", 0.5)
-    with closing(sink_to(own_server.url, timeout_seconds=1)) as sink:
+    with closing(sink_to(own_server.url)) as sink:
         write = written(sink, route_to())
         own_server.pause()
         try:
-            with pytest.raises(RetryableError, match="unreachable"):
+            with impatient(sink), pytest.raises(RetryableError, match="unreachable"):
                 write(upsert("a", 1))
         finally:
             own_server.resume()
@@ -347,25 +347,24 @@ def test_connection_to_a_server_that_lost_writes_is_closed(postgres_server, writ
 
 
 def test_lock_on_the_table_is_a_timeout_and_not_a_halt(postgres_server, written, route, db):
-    with closing(sink_to(postgres_server.url, timeout_seconds=1)) as sink:
+    with closing(sink_to(postgres_server.url)) as sink:
         write = written(sink, route)
         with db.connection.transaction():
             db(f'LOCK TABLE "{route.table}"')
-            with pytest.raises(RetryableError) as caught:
+            with impatient(sink), pytest.raises(RetryableError) as caught:
                 write(upsert("a", 1))
         assert caught.value.reason == "timeout"
         assert_applied(write(upsert("a", 1)))
 
 
 def test_take_over_waits_for_a_writer_and_fences_it_off(postgres_server, written, route, db):
-    with closing(sink_to(postgres_server.url)) as old, closing(sink_to(postgres_server.url, timeout_seconds=1)) as new:
+    with closing(sink_to(postgres_server.url)) as old, closing(sink_to(postgres_server.url)) as new:
         write = written(old, route)
         with db.connection.transaction():  # a writer that has not committed
             query = new._target(route).query("SELECT pg_advisory_xact_lock_shared({lock})")
             db.connection.execute(query)
-            with pytest.raises(
-                RetryableError, match=rf"process {db.connection.info.backend_pid} .*pg_terminate_backend"
-            ):
+            writer = rf"process {db.connection.info.backend_pid} .*pg_terminate_backend"
+            with impatient(new, 3), pytest.raises(RetryableError, match=writer):
                 new.prepare(SCHEMA, replace(route, fence=1))
         new.prepare(SCHEMA, replace(route, fence=1))
         with pytest.raises(PermanentError, match="another instance"):

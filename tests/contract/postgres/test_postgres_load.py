@@ -10,7 +10,7 @@ import pytest
 from connectors import PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
-from tests.contract.postgres_reader import sink_to
+from tests.contract.postgres_reader import impatient, sink_to
 
 LOADED = Watermark(0, 0, 5)
 LONG_KEY = Random(1).randbytes(5000).hex()  # which does not compress
@@ -152,14 +152,14 @@ def test_new_table_beside_old_tombstones_has_its_key_at_once(sink, load, deliver
 
 def test_reader_that_locks_the_table_delays_the_key_and_not_the_load(postgres_server, load, db, route):
     load(*loaded("a"))
-    with closing(sink_to(postgres_server.url, timeout_seconds=1)) as impatient:
+    with closing(sink_to(postgres_server.url)) as other:
         with db.connection.transaction():
             assert rows(db, route) == [("a", "loaded")]
-            with pytest.raises(RetryableError) as caught:
-                impatient.save_watermark(route, LOADED)
+            with impatient(other), pytest.raises(RetryableError) as caught:
+                other.save_watermark(route, LOADED)
             assert caught.value.reason == "timeout"
             load(*loaded("b"))
-        impatient.save_watermark(route, LOADED)
+        other.save_watermark(route, LOADED)
     assert (key_of(db, route), len(rows(db, route))) == (["id"], 2)
 
 

@@ -432,8 +432,8 @@ def test_crash_is_retryable_and_writes_succeed_after_the_restart(redis_server, s
 
 
 def test_a_server_that_hangs_times_out(redis_server, sink_of, spark, route):
-    sink = sink_of(timeout_seconds=0.3)
-    sink.prepare(SCHEMA, route)
+    sink_of().prepare(SCHEMA, route)
+    sink = sink_of(timeout_seconds=2)
     sink.open(route)
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
     redis_server.pause()
