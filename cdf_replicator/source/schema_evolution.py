@@ -78,7 +78,8 @@ def reconcile(
 def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
     """Return the table schema that a frame has, with column mapping ids and the version of its commit.
 
-    A stream with schema tracking may have an older schema than the table.
+    A stream with schema tracking may have an older schema than the table. If the log no longer holds the commit of that schema,
+    the version is ``first``: a change that follows it is later, and a replay reads over it.
 
     Args:
         source: The source table.
@@ -91,12 +92,12 @@ def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: Ta
     if current and (known is None or not schema.diff(known, newest)):
         return newest
     after = range(first, newest.version + 1)
-    before = range(min(first, newest.version), -1, -1)
+    before = range(min(first, newest.version), source.log.available()[0] - 1, -1)
     for version in (*after, *(() if current else before)):
         metadata = source.log.metadata_at(version)
         if metadata is not None and not schema.diff(shown, metadata.schema):
             return metadata.schema
-    return newest if current else replace(shown, version=newest.version)
+    return newest if current else replace(shown, version=min(first, newest.version))
 
 
 class CommitGuard:
@@ -173,7 +174,7 @@ class CommitGuard:
 
 def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSchema:
     """Return the known schema with the ids that enabling column mapping assigned, so that a rename is detected."""
-    for version in range(known.version + 1, until + 1):
+    for version in range(max(known.version + 1, source.log.available()[0]), until + 1):
         metadata = source.log.metadata_at(version)
         if metadata is not None and metadata.schema.identified:
             if all(change.kind == "added" for change in schema.diff(known, metadata.schema)):

@@ -185,6 +185,36 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     assert mapped.delivered()["5"] == {"id": 5, "cost": 50}
 
 
+def test_replay_over_an_added_column_needs_no_commit_of_the_former_columns(world):
+    """Log cleanup has removed the commit that created the table, as of every table older than the log's retention."""
+    world.create(rows=["(1, 'a')"], **MAPPED)
+    world.forget_log_before(world.version())
+    assert world.run() is None
+    world.insert("(2, 'b')")
+    world.sql("ALTER TABLE {t} ADD COLUMN extra int")
+    world.insert("(3, 'c', 3)")
+    assert world.run() is None
+    before, command = world.delivered(), Command("replay", "orders_files", 2)
+    assert world.run(command=command) is None
+    assert (world.answer(command).state, world.delivered()) == ("done", before)
+
+
+def test_rename_during_a_load_that_is_repeated_waits_for_its_approval(world):
+    """Log cleanup has removed the commit of the loaded columns, so that only their version can show that the rename is later."""
+    world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)"], **MAPPED)
+    world.forget_log_before(world.version())
+    world.trouble("1")
+    assert world.run().reason == "bug"
+    world.trouble(None)
+    world.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
+    version = world.version()
+    world.insert("(3, 'c', 30)")
+    halted(world, "column price", f"at version {version}", f"ALLOW_SCHEMA_CHANGE={version},")
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version)
+    assert world.run() is None
+    assert world.delivered()["3"] == {"id": 3, "name": "c", "cost": 30}
+
+
 def test_column_added_under_the_name_of_a_removed_column_halts(mapped):
     mapped.sql("ALTER TABLE {t} DROP COLUMN price")
     mapped.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
