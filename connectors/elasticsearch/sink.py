@@ -63,6 +63,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         self._requests: BulkRequests | None = None
         self._marked: tuple[float, object] = (-math.inf, None)
         self._index: tuple[str, str] | None = None
+        self._alias: str | None = None
 
     def __reduce__(self) -> tuple[type[DocumentSink], tuple[configuration.DocumentSettings]]:
         """Pickle the settings only: a copy is not open, since connections stay in their process."""
@@ -86,6 +87,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     def read_claim(self, route: RouteSpec) -> Claim | None:
         index = self._find(route)
         self._index = (index.name, index.identity) if index else None
+        self._alias = index.alias if index else None
         return index.claim(route) if index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
@@ -97,7 +99,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
             raise lost(f"index {name!r} was replaced by another index")
         if index is None:
             index = create(cluster, name, fields, route, self.settings.gc_deletes)
-        self._index = (index.name, index.identity)
+        self._index, self._alias = (index.name, index.identity), index.alias
         claim.take_ownership(cluster, index, fields, route)
         return apply_settings(cluster, index, self.settings.gc_deletes)
 
@@ -165,8 +167,16 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         self._marked = time.monotonic(), (replace(route, watermark=None), watermark.generation)
 
     def lost_acknowledged_writes(self) -> bool:
-        """Return whether the identity of the index has changed since the claim. A restore from a snapshot changes it."""
-        return self._index is not None and identity_of(self._connected(), self._index[0]) != self._index[1]
+        """Return whether writes reach another index than the claim's. A restore from a snapshot changes the identity too.
+
+        An alias of the user may move to another index, and back before the next watermark.
+        """
+        if self._index is None:
+            return False
+        if self._alias is None:
+            return identity_of(self._connected(), self._index[0]) != self._index[1]
+        index = find(self._connected(), self._alias)
+        return index is None or (index.name, index.identity) != self._index
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         from connectors.elasticsearch import view

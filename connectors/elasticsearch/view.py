@@ -203,6 +203,12 @@ def _send(requests: BulkRequests, deletes: list[bytes]) -> WriteResult:
         )
     if result.retry:
         raise RetryableError(result.retry_reason, f"{len(result.retry)} of {len(deletes)} deletes")
+    if result.rejected:
+        raise PermanentError(
+            f"{requests.cluster.dialect.product} refuses {len(result.rejected)} of {len(deletes)} deletes of documents that the "
+            f"table does not have: {result.rejected[0].reason}",
+            f"Correct the index or its alias, or delete these documents. Then run: cdf-replicator resume {requests.route}",
+        )
     return result
 
 

@@ -262,6 +262,20 @@ def test_sweep_deletes_foreign_documents(spark, sink, es, route):
     assert es.search(route.table, {"match_all": {}}) == ["high", "ours"]
 
 
+def test_sweep_with_a_refused_delete_halts_with_the_reason(sink, es, route, write):
+    """The alias has another routing value than when the documents were written."""
+    alias = {"index": f"{route.table}-1", "alias": route.table}
+    es("PUT", f"/{route.table}-1", {"aliases": {route.table: {"index_routing": "former"}}})
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("POST", "/_aliases", {"actions": [{"add": {**alias, "index_routing": "other"}}]})
+    with pytest.raises(PermanentError, match=r"refuses 1 of 1 deletes .* has index routing associated") as caught:
+        sink.delete_orphans(route, 2 * 2**44)
+    assert f"cdf-replicator resume {route.name}" in caught.value.hint
+    es("POST", "/_aliases", {"actions": [{"remove": alias}, {"add": alias}]})
+    assert sink.delete_orphans(route, 2 * 2**44) == 1
+
+
 @pytest.fixture
 def snapshots(es):
     """A repository for snapshots, in the server's own folder."""
@@ -345,6 +359,21 @@ def test_index_replaced_by_an_alias_of_its_name_has_lost_writes(sink, es, route,
     swap = [{"remove_index": {"index": route.table}}, {"add": {"index": f"{route.table}-v2", "alias": route.table}}]
     es("POST", "/_aliases", {"actions": swap})
     assert sink.lost_acknowledged_writes()
+
+
+def test_alias_that_moves_to_another_index_has_lost_writes_until_it_is_back(sink, es, route, write):
+    """The former index still exists, and the next watermark may be written after the alias is back."""
+    former, other = ({"index": f"{route.table}-{number}", "alias": route.table} for number in (1, 2))
+    for each in (former, other):
+        es("PUT", f"/{each['index']}")
+    es("POST", "/_aliases", {"actions": [{"add": former}]})
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    assert not sink.lost_acknowledged_writes()
+    es("POST", "/_aliases", {"actions": [{"remove": former}, {"add": other}]})
+    assert sink.lost_acknowledged_writes()
+    es("POST", "/_aliases", {"actions": [{"remove": other}, {"add": former}]})
+    assert not sink.lost_acknowledged_writes()
 
 
 def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark, sink_to):
