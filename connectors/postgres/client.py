@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
-import struct
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from threading import Timer
+from threading import Event, Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +14,7 @@ import psycopg
 from psycopg.sql import SQL, Literal
 
 from connectors.errors import PermanentError, RetryableError, certificate_error
-from connectors.postgres.errors import classified, classify
-from connectors.postgres.settings import hosts
+from connectors.postgres.errors import certificate_refusal, classified, classify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 OLDEST: Final = 150_000
 STANDBY: Final = "25006"
 """SQLSTATE of a server that takes no writes. Its address may lead to the new primary at the next connection."""
-TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
 """The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
 KEEPALIVES: Final = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
@@ -49,6 +45,11 @@ SYNCHRONOUS: Final = (
     b"; SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """With ``synchronous_commit=off`` a crash of one server process loses commits that were acknowledged, and the server does not restart."""
+UNLIMITED: Final = (
+    b"; SELECT set_config('transaction_timeout', '0', true) "
+    b"WHERE current_setting('transaction_timeout', true) IS NOT NULL"
+)
+"""Since version 17 a server or a role may limit a transaction, also that of the first load's key."""
 
 
 class Database:
@@ -85,18 +86,21 @@ class Database:
             connection.read_only = snapshot or None
             seconds = self.settings.timeout_seconds
             wait = 0 if snapshot else int(seconds * 1000)
-            timer = Timer(seconds + GRACE_SECONDS, _cut, [connection])
+            late = Event()
+            timer = Timer(seconds + GRACE_SECONDS, _cut, [connection, late])
             if bounded:
                 timer.start()
             try:
                 with connection.transaction(), connection.cursor() as cursor:
-                    # A snapshot is taken before the first query, and commits nothing.
-                    cursor.execute(_options(wait, wait if bounded else 0) + (b"" if snapshot else SYNCHRONOUS))
+                    cursor.execute(_local_options(wait, wait if bounded else 0, commits=not snapshot))
                     yield cursor
             except psycopg.Error as error:
                 # Without a state the server did not say so: its next answer may belong to another statement.
                 if error.sqlstate in {None, STANDBY}:
                     self.close()
+                if late.is_set():
+                    lasted = f"a transaction lasted longer than {seconds + GRACE_SECONDS:.0f} s"
+                    raise RetryableError("timeout", f"{self.server}: {lasted}") from error
                 raise
             except RetryableError:  # the server is a standby, or is older than the watermark
                 self.close()
@@ -162,8 +166,16 @@ class Use:
 
 
 @lru_cache(maxsize=16)
-def _options(wait: int, most: int) -> bytes:
-    return OPTIONS.format(wait=Literal(wait), most=Literal(most)).as_bytes(None)
+def _local_options(wait: int, most: int, *, commits: bool) -> bytes:
+    """Return the statements that set the options; a transaction that only reads begins with no query, which takes its snapshot.
+
+    Args:
+        wait: Longest wait for a lock or for the next statement, in milliseconds; 0 for no limit.
+        most: Longest duration of a statement, in milliseconds; 0 for no limit.
+        commits: Whether the transaction writes.
+    """
+    local = OPTIONS.format(wait=Literal(wait), most=Literal(most)).as_bytes(None)
+    return local + SYNCHRONOUS + UNLIMITED if commits else local
 
 
 def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
@@ -192,22 +204,8 @@ def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
             "Correct the url: the documentation of libpq lists its options.",
         ) from None
     except psycopg.OperationalError as error:
-        why = _certificate_refusal(settings) if "certificate verify failed" in str(error) else ""
+        why = certificate_refusal(settings) if "certificate verify failed" in str(error) else ""
         raise (certificate_error(f"PostgreSQL at {settings.endpoint}", why) or error) from error
-
-
-def _certificate_refusal(settings: PostgresSettings) -> str:
-    """Return the reason for which a server's certificate is refused, such as its age: libpq does not name it."""
-    context = ssl.create_default_context(cafile=settings.ca_certs)
-    for address in hosts(settings.url.get_secret_value()):
-        with suppress(OSError), socket.create_connection(address, settings.timeout_seconds) as connection:
-            connection.sendall(TLS_REQUEST)
-            connection.recv(1)
-            try:
-                context.wrap_socket(connection, server_hostname=address[0]).close()
-            except ssl.SSLCertVerificationError as error:
-                return str(error)
-    return "certificate verify failed"
 
 
 def identity_of(cursor: psycopg.Cursor[Any]) -> tuple[str, ...] | None:
@@ -237,7 +235,9 @@ def _read_only(server: str) -> RetryableError:
     return RetryableError("read_only", f"{server} is a standby; writes need its primary")
 
 
-def _cut(connection: psycopg.Connection[Any]) -> None:
-    """End the connection, so that a thread that waits for its server continues with an error."""
+def _cut(connection: psycopg.Connection[Any], late: Event | None = None) -> None:
+    """Set ``late`` and end the connection, so that a thread that waits for its server continues with an error."""
+    if late is not None:
+        late.set()
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)

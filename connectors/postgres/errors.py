@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+import socket
+import ssl
+import struct
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
 from connectors.errors import PermanentError, RetryableError, certificate_error, target_missing
+from connectors.postgres.settings import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from connectors.postgres.settings import PostgresSettings
 
 _RETRYABLE: Final = {
     "25006": "read_only", "53100": "unavailable", "53200": "out_of_memory", "55P03": "timeout",
@@ -27,6 +33,7 @@ _RETRYABLE_CLASSES: Final = {
     "58": "unavailable",
 }
 """Reasons by class: connection, transaction rollback, resources, shutdown, system error."""
+TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
     "42501": "Grant the user what it lacks: TEMPORARY on the database; USAGE and CREATE on the schema of the table; USAGE on the schema of a type "
@@ -191,3 +198,17 @@ def _passes(text: str) -> bool:
 
 def _first_line(error: psycopg.Error) -> str:
     return error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def certificate_refusal(settings: PostgresSettings) -> str:
+    """Return the reason for which a server's certificate is refused, such as its age: libpq does not name it."""
+    context = ssl.create_default_context(cafile=settings.ca_certs)
+    for address in hosts(settings.url.get_secret_value()):
+        with suppress(OSError), socket.create_connection(address, settings.timeout_seconds) as connection:
+            connection.sendall(TLS_REQUEST)
+            connection.recv(1)
+            try:
+                context.wrap_socket(connection, server_hostname=address[0]).close()
+            except ssl.SSLCertVerificationError as error:
+                return str(error)
+    return "certificate verify failed"

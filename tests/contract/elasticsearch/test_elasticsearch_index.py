@@ -361,7 +361,7 @@ def test_index_replaced_by_an_alias_of_its_name_has_lost_writes(sink, es, route,
     assert sink.lost_acknowledged_writes()
 
 
-def test_alias_that_moves_to_another_index_has_lost_writes_until_it_is_back(sink, es, route, write):
+def test_alias_that_moves_has_lost_writes_until_it_is_back(sink, es, route, write):
     """The former index still exists, and the next watermark may be written after the alias is back."""
     former, other = ({"index": f"{route.table}-{number}", "alias": route.table} for number in (1, 2))
     for each in (former, other):

@@ -75,7 +75,7 @@ def test_server_that_hangs_is_left_after_the_timeout(own_server, written, monkey
         write = written(sink, route_to())
         own_server.pause()
         try:
-            with impatient(sink), pytest.raises(RetryableError, match="unreachable"):
+            with impatient(sink), pytest.raises(RetryableError, match="timeout"):  # which also halves the chunks
                 write(upsert("a", 1))
         finally:
             own_server.resume()
@@ -272,6 +272,14 @@ def test_server_also_ends_a_connection_that_is_dropped_in_silence(postgres_serve
     with closing(Database(settings)) as database, database.transaction() as cursor:
         found = [cursor.execute(f"SELECT current_setting('{name}')").fetchone()[0] for name in names]
     assert found == ["60", "10", "6", "120000"]
+
+
+def test_limit_of_the_server_for_transactions_does_not_end_a_transaction(postgres_server):
+    """The key of a large table takes longer, and would begin again without end."""
+    settings = PostgresSettings(type="postgres", url=f"{postgres_server.url}?options=-ctransaction_timeout%3D500")
+    with closing(Database(settings)) as database, database.transaction() as cursor:
+        cursor.execute("SELECT pg_sleep(1)")
+        assert cursor.execute("SELECT current_setting('transaction_timeout')").fetchone()[0] == "0"
 
 
 def test_connection_ends_after_an_hour_also_if_nothing_uses_it(postgres_server, db, monkeypatch):
