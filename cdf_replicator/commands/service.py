@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from cdf_replicator.queries.answer import End, Failure, decode
-from cdf_replicator.settings.redact import masked, without_credentials
+from cdf_replicator.settings.redact import masked, reported_state_path
 from cdf_replicator.state import service_record
 from cdf_replicator.state.service_record import NoServiceError
 from cdf_replicator.state.storage_path import LocalPath
@@ -74,7 +74,7 @@ def _check_identity(connection: HTTPConnection, state_path: str) -> None:
     """Raise ``NoServiceError`` if a service of another state path listens, before the token is sent."""
     connection.request("GET", "/livez")
     found = json.loads(connection.getresponse().read(MOST_BYTES))
-    if not isinstance(found, dict) or found.get("state_path") != without_credentials(state_path).rstrip("/"):
+    if not isinstance(found, dict) or found.get("state_path") != reported_state_path(state_path):
         raise NoServiceError(
             f"{connection.host}:{connection.port} does not answer for the state path {masked(state_path)}"
         )

@@ -18,7 +18,7 @@ from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.history import EventLog, History
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 from cdf_replicator.monitoring.totals import OTHER, ReloadStatus, Totals
-from cdf_replicator.settings.redact import masked, without_credentials
+from cdf_replicator.settings.redact import masked, reported_state_path, without_credentials
 from cdf_replicator.spark.memory import JvmMemory
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class StatusStore:
     def belongs_to(self, owner: str, state_path: str) -> None:
         """Set the identity of the state path, by which a command recognises the service of its configuration."""
         with self._lock:
-            self._identity = {"owner": owner, "state_path": without_credentials(state_path).rstrip("/")}
+            self._identity = {"owner": owner, "state_path": reported_state_path(state_path)}
 
     @property
     def identity(self) -> dict[str, str]:

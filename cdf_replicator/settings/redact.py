@@ -63,6 +63,11 @@ def without_credentials(endpoint: str) -> str:
     return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
 
 
+def reported_state_path(location: str) -> str:
+    """Return the state path as a service reports it, by which a command recognises the service of its configuration."""
+    return without_credentials(location).rstrip("/")
+
+
 def printable(text: str, kept: str = "") -> str:
     """Return the text with control characters escaped, those of ``kept`` excepted, since a terminal would execute them."""
     if text.isprintable():

@@ -92,8 +92,8 @@ def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: Ta
     if current and (known is None or not schema.diff(known, newest)):
         return newest
     after = range(first, newest.version + 1)
-    before = range(min(first, newest.version), source.log.available()[0] - 1, -1)
-    for version in (*after, *(() if current else before)):
+    before = () if current else range(min(first, newest.version), source.log.available()[0] - 1, -1)
+    for version in (*after, *before):
         metadata = source.log.metadata_at(version)
         if metadata is not None and not schema.diff(shown, metadata.schema):
             return metadata.schema

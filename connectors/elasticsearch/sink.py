@@ -62,8 +62,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         self._cluster: Cluster | None = None
         self._requests: BulkRequests | None = None
         self._marked: tuple[float, object] = (-math.inf, None)
-        self._index: tuple[str, str] | None = None
-        self._alias: str | None = None
+        self._index: Index | None = None
 
     def __reduce__(self) -> tuple[type[DocumentSink], tuple[configuration.DocumentSettings]]:
         """Pickle the settings only: a copy is not open, since connections stay in their process."""
@@ -85,21 +84,19 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         self._connected().check()
 
     def read_claim(self, route: RouteSpec) -> Claim | None:
-        index = self._find(route)
-        self._index = (index.name, index.identity) if index else None
-        self._alias = index.alias if index else None
-        return index.claim(route) if index else None
+        self._index = self._find(route)
+        return self._index.claim(route) if self._index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         vectors = _options(route).parsed_vectors
         fields = leaves(schema, route.name, self.settings.dialect, vectors)
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
-        if self._index is not None and (index is None or (index.name, index.identity) != self._index):
+        if self._index is not None and not _is_same(index, self._index):
             raise lost(f"index {name!r} was replaced by another index")
         if index is None:
             index = create(cluster, name, fields, route, self.settings.gc_deletes)
-        self._index, self._alias = (index.name, index.identity), index.alias
+        self._index = index
         claim.take_ownership(cluster, index, fields, route)
         return apply_settings(cluster, index, self.settings.gc_deletes)
 
@@ -171,12 +168,12 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
 
         An alias of the user may move to another index, and back before the next watermark.
         """
-        if self._index is None:
+        known = self._index
+        if known is None:
             return False
-        if self._alias is None:
-            return identity_of(self._connected(), self._index[0]) != self._index[1]
-        index = find(self._connected(), self._alias)
-        return index is None or (index.name, index.identity) != self._index
+        if known.alias is None:
+            return identity_of(self._connected(), known.name) != known.identity
+        return not _is_same(find(self._connected(), known.alias), known)
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         from connectors.elasticsearch import view
@@ -241,3 +238,7 @@ def _options(route: RouteSpec) -> configuration.Options:
 
 def _name(route: RouteSpec) -> str:
     return _options(route).index or route.table
+
+
+def _is_same(index: Index | None, known: Index) -> bool:
+    return index is not None and (index.name, index.identity) == (known.name, known.identity)
