@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+RECONFIGURE: Final = "restart, or reload a changed file: cdf-replicator reload"
+"""End of a hint that names settings of the sink."""
 LOST: Final = "lost"
 """Reason of a ``RetryableError`` after which the route restarts: more than the present chunk may be lost."""
 
@@ -118,5 +120,10 @@ def certificate_error(who: str, text: str) -> SinkError | None:
         wait = "correct the clock of this machine, or wait"
         return RetryableError("certificate_expired", f"{who}: its certificate is not yet valid; {wait}")
     if "mismatch" in text:
-        return PermanentError(f"{who}: its certificate is made for another name: {text}.", "Use a name it is made for.")
-    return PermanentError(f"{who}: its certificate is not trusted: {text}.", "Name its authority in CA_CERTS.")
+        return PermanentError(
+            f"{who}: its certificate is made for another name: {text}.",
+            f"Use a name it is made for, then {RECONFIGURE}",
+        )
+    return PermanentError(
+        f"{who}: its certificate is not trusted: {text}.", f"Name its authority in CA_CERTS, then {RECONFIGURE}"
+    )

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from connectors.change import Claim, Watermark
 from connectors.elasticsearch import field_limit
 from connectors.elasticsearch.index import META, entry, write_alias
 from connectors.elasticsearch.mapping import compare, properties_of
 from connectors.errors import PermanentError, claimed, fenced_off, lost, target_missing
 
 if TYPE_CHECKING:
-    from connectors.change import RouteSpec, Watermark
+    from connectors.change import RouteSpec
     from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.index import Index
     from connectors.elasticsearch.mapping import Field
+
+MARK_INTERVAL: Final = 3600
+"""Seconds between two watermarks of ``marks``."""
+LONGEST_SNAPSHOT: Final = 86_400
+"""Seconds that a snapshot may take. It holds the documents of its start, and the mapping, with the watermark, of its end."""
+
+
+def held(index: Index, route: RouteSpec) -> Claim | None:
+    """Return the claim that the index records; None if it has none."""
+    note = index.metadata
+    if not note:
+        return None
+    marks = _reached(index)
+    mark = Watermark.parse(str(marks["mark"])) if marks else None
+    claim = Claim(note["owner"], note["epoch"], mark, route=note["route"])
+    batch = mark.txn_version if mark is not None and claim.is_of(route) else -1
+    lacking = mark is None and route.watermark is not None
+    return replace(claim, restored=index.is_copy or lacking, txn_version=batch)
+
+
+def _reached(index: Index) -> dict[str, Any]:
+    """Return the recorded watermarks that the index has reached; empty if none is known.
+
+    A copy has those that were recorded before its snapshot can have started.
+    """
+    note = index.metadata
+    if not index.is_copy:
+        return {name: note[name] for name in ("mark", "marks") if name in note}
+    marks = note.get("marks", [])
+    reached = [[seconds, mark] for seconds, mark in marks if seconds <= marks[-1][0] - LONGEST_SNAPSHOT]
+    return {"mark": reached[-1][1], "marks": reached} if reached else {}
+
+
+def marks_with(former: list[list[Any]], watermark: Watermark, now: int) -> list[list[Any]]:
+    """Return the watermarks with their times in epoch seconds, oldest first, after the route has reached another.
+
+    The newest time is at most ``MARK_INTERVAL`` old. The oldest watermark is the newest of those that a snapshot which ends
+    now can't have passed.
+    """
+    if former and former[-1][0] <= now < former[-1][0] + MARK_INTERVAL:
+        return former
+    marks = [*(mark for mark in former if mark[0] < now), [now, str(watermark)]]
+    passed = sum(seconds <= now - LONGEST_SNAPSHOT for seconds, _ in marks)
+    return marks[max(passed - 1, 0) :]
 
 
 def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: RouteSpec) -> None:
@@ -24,15 +71,16 @@ def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: Ro
         PermanentError: A later lease has the alias, or another route has the claim. The index is then unchanged.
 
     """
-    held = index.claim(route)
-    if held is not None and (other := held.other(route)) is not None:
+    claim = held(index, route)
+    if claim is not None and (other := claim.other(route)) is not None:
         raise claimed(f"index {index.name!r}", other, "INDEX")
     add = _additions(index, found, route)
     if index.alias is None:
         _take(cluster, index, route)
-    note = {**index.metadata, **entry(route), "identity": index.identity}
-    if held is None or not held.is_of(route) or held.epoch != route.epoch:
-        note.pop("mark", None)  # the watermark belongs to the epoch
+    same_epoch = claim is not None and claim.is_of(route) and claim.epoch == route.epoch
+    marks = _reached(index) if same_epoch else {}  # a watermark belongs to the epoch
+    former = {name: value for name, value in index.metadata.items() if name not in {"mark", "marks"}}
+    note = {**former, **entry(route), "identity": index.identity, **marks}
     if add or note != index.metadata:
         meta = {**index.mappings.get("_meta", {}), META: note}
         mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
@@ -72,7 +120,9 @@ def save_watermark(cluster: Cluster, index: Index, route: RouteSpec, watermark: 
     if index.metadata.get("mark") == str(watermark):
         return
     # A paused writer of an earlier epoch that resumes between its read and its write puts its note over the claim.
-    note = {**index.metadata, "epoch": max(index.metadata["epoch"], route.epoch), "mark": str(watermark)}
+    former = index.metadata
+    marks = marks_with(former.get("marks", []), watermark, int(time.time()))
+    note = {**former, "epoch": max(former["epoch"], route.epoch), "mark": str(watermark), "marks": marks}
     meta = {**index.mappings.get("_meta", {}), META: note}
     cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
 

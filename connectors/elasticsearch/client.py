@@ -17,7 +17,7 @@ import orjson
 
 from connectors.elasticsearch.dialect import DIALECTS, OLDER
 from connectors.elasticsearch.node import ProbedNode, config_of
-from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
+from connectors.errors import RECONFIGURE, PermanentError, RetryableError, SinkError, certificate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,7 +110,9 @@ class Cluster:
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
             )
         except OSError as error:
-            raise PermanentError(f"CA_CERTS can't be read: {error}.", "Name a readable PEM file.") from error
+            raise PermanentError(
+                f"CA_CERTS can't be read: {error}.", f"Name a readable PEM file, then {RECONFIGURE}"
+            ) from error
 
     def send(
         self, method: str, target: str, body: bytes | None = None, content_type: str = JSON, **headers: str
@@ -216,7 +218,8 @@ def refusal(reply: Reply, request: str) -> SinkError:
     unread = reply.status == UNAUTHORISED and KEY_UNREAD in reply.body
     if reply.status == UNAUTHORISED and not unread:
         return PermanentError(
-            f"{product} refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
+            f"{product} refused the credentials ({said}).",
+            f"Set API_KEY, or USERNAME and PASSWORD, of the sink, then {RECONFIGURE}",
         )
     if reply.status == FORBIDDEN:
         return PermanentError(f"not allowed ({said}).", f"Grant the user {reply.dialect.privileges}.")

@@ -7,11 +7,10 @@ Every write goes through an alias with ``require_alias``. If the index is delete
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from connectors.change import Claim, Watermark
 from connectors.elasticsearch import field_limit
 from connectors.elasticsearch.mapping import VECTOR_FIELDS, properties_of
 from connectors.errors import PermanentError
@@ -27,6 +26,7 @@ KEEP_VECTORS: Final = "mapping.exclude_source_vectors"
 META: Final = "cdf_replicator"
 WRITER: Final = "CDF-writer-"
 SHORTEST_GC_DELETES: Final = 600
+PIPELINES: Final = ("default_pipeline", "final_pipeline")
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 # Reasons of a 400 that are faults of the index, each with the operator's next step. They never make a dead letter.
 FAULTS_OF_INDEX: Final = (
@@ -97,16 +97,6 @@ class Index:
     def is_copy(self) -> bool:
         """Return whether the identity has changed since the claim was recorded."""
         return bool(self.metadata.get("identity", self.identity) != self.identity)
-
-    def claim(self, route: RouteSpec) -> Claim | None:
-        note = self.metadata
-        if not note:
-            return None
-        mark = Watermark.parse(str(note["mark"])) if "mark" in note else None
-        claim = Claim(note["owner"], note["epoch"], mark, route=note["route"])
-        batch = mark.txn_version if mark is not None and claim.is_of(route) else -1
-        lacking = mark is None and route.watermark is not None
-        return replace(claim, restored=self.is_copy or lacking, txn_version=batch)
 
 
 def write_alias(index: str, fence: int | None = None) -> str:
@@ -227,6 +217,12 @@ def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]
         warnings.append(
             f"index {index.name!r} loses acknowledged writes if a node crashes, and only verify finds that: set "
             f"index.translog.durability to request"
+        )
+    pipelines = {index.settings.get(name, "_none") for name in PIPELINES} - {"_none"}
+    if pipelines:
+        warnings.append(
+            f"index {index.name!r} has an ingest pipeline ({', '.join(sorted(pipelines))}): a row that it drops, or sends to "
+            f"another index, counts as applied, and verify reports a row that it changes"
         )
     if leaves_out_vectors(cluster, index):
         warnings.append(

@@ -85,7 +85,7 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
 
     def read_claim(self, route: RouteSpec) -> Claim | None:
         self._index = self._find(route)
-        return self._index.claim(route) if self._index else None
+        return claim.held(self._index, route) if self._index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         vectors = _options(route).parsed_vectors

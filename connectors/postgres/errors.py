@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from connectors.errors import PermanentError, RetryableError, certificate_error, target_missing
+from connectors.errors import RECONFIGURE, PermanentError, RetryableError, certificate_error, target_missing
 from connectors.postgres.settings import hosts
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ _HINTS: Final = {
     "IDENTITY. Otherwise remove the cause that the server names. Then run: cdf-replicator resume {route}",
     "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",
 }  # fmt: skip
-_OTHER_HINT: Final = (
-    "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then "
-    "restart, or reload a changed file: cdf-replicator reload"
-)
+_OTHER_HINT: Final = f"Correct the table, then run: cdf-replicator resume {{route}}. Or correct the columns of the route, then {RECONFIGURE}"
 _FUNCTION_HINT: Final = (
     "Correct the trigger of the table, or grant what it needs. Then run: cdf-replicator resume {route}"
 )
@@ -179,10 +176,13 @@ def _no_state(error: psycopg.Error, server: str) -> Exception:
         if "does not match host name" in everything:
             return certificate_error(server, f"certificate verify failed: mismatch: {everything}") or error
         if _MISCONFIGURED.search(everything):
-            return PermanentError(f"{server}: {everything}.", "Correct CA_CERTS, or the options of the URL.")
+            return PermanentError(
+                f"{server}: {everything}.", f"Correct CA_CERTS, or the options of the URL, then {RECONFIGURE}"
+            )
         if _REFUSED.search(everything):
             return PermanentError(
-                f"{server} refuses this user: {everything}.", "Correct the user, the password or the database."
+                f"{server} refuses this user: {everything}.",
+                f"Correct the user, the password or the database, then run: cdf-replicator resume {{route}}. If the URL changes, {RECONFIGURE}",
             )
     away = isinstance(error, psycopg.errors.ConnectionTimeout)
     return RetryableError("timeout" if away else "unreachable", f"{server}: {everything}")

@@ -82,7 +82,7 @@ class Cluster:
 
     def read_claim(self, names: KeyNames) -> list[Any]:
         """Return owner, epoch and watermark; no owner if a slot has no claim: the target was emptied, at least in part."""
-        owner, epoch = self._nodes.cluster.hmget(names.claim, ["owner", "epoch"])
+        owner, epoch = self._call_first(names, (b"HMGET", b"owner", b"epoch"))
         claims = self._call_all(names, (b"HMGET", b"owner", b"epoch", b"mark"), "")
         if owner is None or any(held is None for held, _, _ in claims):
             return [None, None, None]
@@ -112,8 +112,8 @@ class Cluster:
 
     def claim(self, names: KeyNames, *arguments: Any) -> None:
         """Claim the target in one place, which decides between two routes, and then every slot."""
-        self._nodes.cluster.eval(script.CLAIM, 1, names.claim, *arguments)
-        given = (str(argument).encode() for argument in arguments)
+        given = [str(argument).encode() for argument in arguments]
+        self._call_first(names, (b"EVAL", script.CLAIM.encode(), b"1", *given), key_at=3)
         self._call_all(names, (b"EVALSHA", script.CLAIM_SHA.encode(), b"1", *given), script.CLAIM, key_at=3)
 
     def mark(self, names: KeyNames, held: tuple[str, ...], mark: str, known: Identities | None) -> None:
@@ -199,6 +199,12 @@ class Cluster:
 
     def close(self) -> None:
         self._nodes.close()
+
+    def _call_first(self, names: KeyNames, words: tuple[bytes, ...], *, key_at: int = 1) -> Any:
+        """Send a command for the claim that decides between two routes; the claim's key is its word at ``key_at``."""
+        claim = names.claim.encode()
+        (reply,) = self._nodes.exchange([(key_slot(claim), packed([*words[:key_at], claim, *words[key_at:]]))], "")
+        return reply
 
     def _call_all(self, names: KeyNames, words: tuple[bytes, ...], code: str, *, key_at: int = 1) -> list[Any]:
         """Send a command for the claim of every slot; the claim's key is its word at ``key_at``."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from redis import exceptions
 
 from connectors.errors import (
+    RECONFIGURE,
     PermanentError,
     RetryableError,
     SinkError,
@@ -96,7 +97,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         return PermanentError(
             f"Redis at {server} refuses this user: {error}.",
             "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info (+cluster in a "
-            "cluster), and the key patterns ~<prefix>* and ~cdf:*.",
+            f"cluster), and the key patterns ~<prefix>* and ~cdf:*. Then run: cdf-replicator resume {{route}}. If the url changes, {RECONFIGURE}",
         )
     if "DB index" in str(error):
         return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")

@@ -285,18 +285,29 @@ def snapshots(es):
     es("DELETE", "/_snapshot/copies")
 
 
+def pass_time(es, index, seconds):
+    """Record the watermarks of an index as that much older."""
+    meta = es.mapping(index)["_meta"]
+    for mark in meta["cdf_replicator"]["marks"]:
+        mark[0] -= seconds
+    es("PUT", f"/{index}/_mapping", {"_meta": meta})
+
+
 @pytest.mark.parametrize("over_itself", [False, True])
 def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     elasticsearch, sink, es, route, write, snapshots, over_itself, sink_to
 ):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
-    early, late = Watermark(0, 4, 4), Watermark(0, 9, 9)
+    early, late, latest = Watermark(0, 4, 4), Watermark(0, 9, 9), Watermark(0, 12, 12)
     sink.save_watermark(route, early)
-    es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
+    pass_time(es, route.table, 86_400)
     with closing(sink_to(elasticsearch.url)) as later:
         later.save_watermark(route, late)
-        assert later.read_claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
+    es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
+    with closing(sink_to(elasticsearch.url)) as later:
+        later.save_watermark(route, latest)
+        assert later.read_claim(route) == Claim("us", 1, watermark=latest, txn_version=12, route=route.name)
     assert not sink.lost_acknowledged_writes()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
@@ -312,6 +323,16 @@ def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
     assert sink.read_claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
+
+
+def test_copy_of_a_claim_younger_than_a_day_has_no_watermark(sink, es, route, snapshots):
+    """A snapshot holds the documents of its start and the watermark of its end, and the time of its start is unknown."""
+    sink.prepare(SCHEMA, route)
+    sink.save_watermark(route, Watermark(0, 4, 4))
+    es("PUT", f"{snapshots}/young?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
+    es("DELETE", f"/{route.table}")
+    es("POST", f"{snapshots}/young/_restore?wait_for_completion=true", {"indices": route.table})
+    assert sink.read_claim(route) == Claim("us", 1, restored=True, route=route.name)
 
 
 def test_watermark_is_written_periodically_and_first_of_generation_at_once(sink, route):

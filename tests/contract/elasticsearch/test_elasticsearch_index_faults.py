@@ -22,6 +22,16 @@ def test_missing_pipeline_halts_and_rejects_no_row(sink, es, route, write, setti
     assert es.document(route.table, "a") == {"id": "a", "name": "one"}
 
 
+@pytest.mark.parametrize("setting", ["index.default_pipeline", "index.final_pipeline"])
+def test_ingest_pipeline_of_an_index_is_a_warning(sink, es, route, setting):
+    sink.prepare(SCHEMA, route)
+    es("PUT", f"/{route.table}/_settings", {setting: "enrich"})
+    (warning,) = sink.prepare(SCHEMA, route)
+    assert "has an ingest pipeline (enrich)" in warning
+    es("PUT", f"/{route.table}/_settings", {setting: "_none"})
+    assert sink.prepare(SCHEMA, route) == []
+
+
 def test_index_that_requires_routing_halts_and_rejects_no_row(sink, es, route, write):
     template = {"index_patterns": [route.table], "template": {"mappings": {"_routing": {"required": True}}}}
     es("PUT", f"/_index_template/{route.table}", template)

@@ -214,6 +214,21 @@ def test_slot_in_transit_takes_known_keys_and_new_keys_wait(opened, chunk_of, cl
     assert client.exists(f"orders:{beside}")
 
 
+def test_claim_in_a_slot_that_its_next_node_does_not_import_waits(sink, client, route):
+    slot = key_slot(b"orders:")
+    source, target = node(client, slot), other(client, slot)
+    source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.execute_command("CLUSTER", "MYID"))
+    try:
+        for step in (lambda: sink.read_claim(route), lambda: sink.prepare(SCHEMA, route)):
+            with pytest.raises(RetryableError) as caught:
+                step()
+            assert caught.value.reason == "unavailable"
+    finally:
+        source.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    sink.prepare(SCHEMA, route)
+    assert sink.read_claim(route).is_of(route)
+
+
 def test_hash_in_a_slot_in_transit_waits(cluster, client, spark, route, moved):
     with closing(RedisSink(RedisSettings(type="redis", url=cluster.url, layout="hash"))) as sink:
         sink.prepare(SCHEMA, route)
