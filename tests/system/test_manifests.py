@@ -47,6 +47,7 @@ LIMIT = General.model_fields["shutdown_seconds"].default
 LAKE = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_TABLES__ORDERS__PATH": "s3a://lake/orders"}
 EXECUTORS = {"sparkOnKubernetes": {"enabled": True}}
 ON_KUBERNETES = EXECUTORS | {"env": LAKE}
+EPHEMERAL = {"persistence": {"enabled": False}, "env": {"CDF_STATE_PATH": "/var/lib/cdf"}}
 VALUES: dict[str, dict[str, Any]] = {
     "nothing set": {},
     "env removed": {"env": None},
@@ -179,6 +180,10 @@ def test_overlay_renders_valid_manifests(based, kept_to):
     assert all(found["metadata"]["namespace"] == "replication" for found in made)
     (container,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/cdf-replicator:0.1.0"
+    assert container["resources"]["limits"]["memory"] == "5Gi"
+    instance = {"app.kubernetes.io/instance": "example"}
+    assert instance.items() <= objects["Service"]["spec"]["selector"].items()
+    assert instance.items() <= objects["StatefulSet"]["spec"]["selector"]["matchLabels"].items()
     named = {one[kind]["name"] for one in container["envFrom"] for kind in one if kind.endswith("Ref")}
     assert named == {objects["ConfigMap"]["metadata"]["name"], objects["Secret"]["metadata"]["name"]}
     assert objects["ServiceAccount"]["metadata"]["annotations"].keys() == {"eks.amazonaws.com/role-arn"}
@@ -241,7 +246,7 @@ def test_standby_can_be_rolled_out_and_service_selects_the_lease_holder(rendered
     assert objects["Service"]["spec"]["selector"][label] == "active"
     assert template["spec"]["automountServiceAccountToken"] is True
     (rule,) = objects["Role"]["rules"]
-    assert (rule["resourceNames"], rule["verbs"]) == ([f"{name}-0", f"{name}-1"], ["get", "patch"])
+    assert (rule["resourceNames"], rule["verbs"]) == ([f"{name}-0", f"{name}-1"], ["patch"])
     budget = objects["PodDisruptionBudget"]["spec"]
     assert budget["maxUnavailable"] == 1
     labels = template["metadata"]["labels"].items()
@@ -355,6 +360,12 @@ def test_metrics_are_found_without_prometheus_operator(plain):
     [
         ({"standby": True}, "standby needs a state path that both pods reach"),
         ({"persistence": {"enabled": False}}, "without persistence the state would be lost with the pod"),
+        (EPHEMERAL, "without persistence the state would be lost with the pod"),
+        (EPHEMERAL | {"standby": True}, "without persistence the state would be lost with the pod"),
+        (
+            EPHEMERAL | {"extraVolumeMounts": [{"name": "cas", "mountPath": "/var/lib/cdf-cas"}]},
+            "or to a folder of extraVolumeMounts",
+        ),
         ({"sparkOnKubernetes": {"enabled": True}}, "executors need a state path that they reach"),
         ({"env": {"CDF_STATE_PATH": "/var/lib/cdf"}} | EXECUTORS, "executors need a state path that they reach"),
         ({"env": {"CDF_STATE_PATH": "file:///mnt/state"}} | EXECUTORS, "or mount a shared volume into them"),
@@ -412,6 +423,25 @@ def test_state_path_on_a_volume_of_the_executors_is_accepted(rendered):
     env = {"CDF_STATE_PATH": "/mnt/state"}
     (data,) = (found["data"] for found in rendered({"env": env, "sparkConf": conf} | EXECUTORS) if "data" in found)
     assert data == env
+
+
+@pytest.mark.parametrize("path", ["/mnt/state", "file:///mnt/state/orders"])
+def test_state_path_on_a_volume_of_the_user_needs_no_persistence(rendered, path):
+    mount = {"name": "shared", "mountPath": "/mnt/state/"}
+    volume = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
+    values = {"persistence": {"enabled": False}, "extraVolumes": [volume], "extraVolumeMounts": [mount]}
+    found = rendered(values | {"standby": True, "env": {"CDF_STATE_PATH": path}})
+    (spec,) = (each["spec"] for each in found if each["kind"] == "StatefulSet")
+    assert mount in spec["template"]["spec"]["containers"][0]["volumeMounts"]
+
+
+def test_settings_of_spark_may_name_variables_of_a_secret(rendered):
+    """Kubernetes replaces $(NAME) only by variables that are defined before."""
+    token = {"name": "LAKE_TOKEN", "valueFrom": {"secretKeyRef": {"name": "lake", "key": "token"}}}
+    values = {"extraEnv": [token], "sparkConf": {"spark.sql.catalog.main.token": "$(LAKE_TOKEN)"}}
+    (spec,) = (each["spec"] for each in rendered(values) if each["kind"] == "StatefulSet")
+    names = [each["name"] for each in spec["template"]["spec"]["containers"][0]["env"]]
+    assert names.index("LAKE_TOKEN") < names.index("CDF_SPARK__CONF")
 
 
 def test_values_that_yaml_reads_as_numbers_remain_strings(rendered, valid):
