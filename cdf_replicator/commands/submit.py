@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.settings import Settings
     from cdf_replicator.settings.loader import StateSettings
+    from cdf_replicator.settings.models import Spark
     from cdf_replicator.state.storage_path import StoragePath
 
 log = structlog.get_logger(__name__)
@@ -86,7 +87,7 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
             lock.release()
         return exit_codes.DONE
 
-    return _submit(settings, commands, alone)
+    return _submit(replace(settings, spark=_without_executors(settings.spark)), commands, alone)
 
 
 def reload(settings: StateSettings, *, dry_run: bool) -> int:
@@ -109,7 +110,15 @@ def reload(settings: StateSettings, *, dry_run: bool) -> int:
         (sys.stdout if done else sys.stderr).write(f"{outcome.message}\n")
         return exit_codes.DONE if done else outcome.exit_code
 
-    return _in_state_path(settings, submit)
+    return _in_state_path(replace(settings, spark=_without_executors(settings.spark)), submit)
+
+
+def _without_executors(spark: Spark) -> Spark:
+    """Return the settings of a Spark in this process alone, for a command that reads and writes the state path only.
+
+    With the service's master it would request executors, beside the service in its own container.
+    """
+    return spark.model_copy(update={"master": "local[1]"})
 
 
 def _submit(

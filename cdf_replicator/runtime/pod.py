@@ -13,10 +13,11 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import structlog
 
@@ -78,7 +79,7 @@ class Pod:
                     self._patch(self.name, role)
                     if role == "active":
                         self._demote_other_pod()
-            except OSError as error:  # urllib's errors are subclasses of it
+            except (OSError, HTTPException) as error:  # urllib's errors are subclasses of OSError
                 if not warned:
                     log.warning("pod label not set, retrying", role=role, reason=str(error))
                 warned = True
@@ -109,5 +110,8 @@ class Pod:
         context = ssl.create_default_context()
         with suppress(FileNotFoundError):
             context.load_verify_locations(self.account / "ca.crt")
-        with urlopen(request, timeout=TIMEOUT_SECONDS, context=context):  # noqa: S310 - as above
+        direct = build_opener(
+            ProxyHandler({}), HTTPSHandler(context=context)
+        )  # a proxy may not reach the cluster's network
+        with direct.open(request, timeout=TIMEOUT_SECONDS):
             pass

@@ -15,6 +15,7 @@ from cdf_replicator.commands.submit import wait_answered
 from cdf_replicator.settings import load
 from cdf_replicator.settings.loader import StateSettings
 from cdf_replicator.settings.models import Log, Spark
+from cdf_replicator.spark import SparkStartError
 from cdf_replicator.state import lease
 from cdf_replicator.state.command_queue import (
     Command,
@@ -75,6 +76,22 @@ def test_reload_without_a_service_starts_none_and_creates_nothing(tmp_path: Path
         assert submit.reload(StateSettings(str(state_path), Spark(), Log()), dry_run=False) == 75
     assert logged[0]["event"] == "no service is running, so there is nothing to reload"
     assert (capsys.readouterr().out, state_path.exists()) == ("", False)
+
+
+def test_command_that_only_writes_the_state_path_starts_no_executors(monkeypatch: pytest.MonkeyPatch):
+    masters: list[str] = []
+
+    def refuse(spark: Spark) -> None:
+        masters.append(spark.master)
+        raise SparkStartError("unavailable")
+
+    monkeypatch.setattr("cdf_replicator.state.location.session.start", refuse)
+    cluster = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_SPARK__MASTER": "k8s://https://kubernetes.default.svc"}
+    settings = load(GIVEN | cluster)
+    assert submit.set_paused(settings, [Command("pause", "orders_cache")]) == 78
+    own = StateSettings(settings.state_path, settings.spark, Log())
+    assert submit.reload(own, dry_run=False) == 78
+    assert masters == ["local[1]", "local[1]"]
 
 
 def test_queue_that_is_not_writable_ends_every_command_with_the_next_step(tmp_path: Path):

@@ -43,6 +43,9 @@ def url(received):
         def do_PATCH(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.append((self.path, self.headers["Authorization"], self.headers["Content-Type"], json.loads(body)))
+            if self.path.endswith("/garbled-0") and len(received) == 1:
+                self.wfile.write(b"no status line\r\n")
+                return
             self.send_response(403 if len(received) == 1 else 404 if self.path.endswith("/gone-1") else 200)
             self.end_headers()
 
@@ -82,6 +85,20 @@ def test_takeover_is_complete_without_the_other_pod(account, received, url):
     received.append(None)
     Pod("role", "gone-0", url, account).become("active").join(10)
     assert [sent[0].rpartition("/")[2] for sent in received[1:]] == ["gone-0", "gone-1"], "404 is not repeated"
+
+
+def test_malformed_answer_is_repeated(account, received, url, monkeypatch):
+    monkeypatch.setattr(pod, "AGAIN_SECONDS", 0.01)
+    Pod("role", "garbled-0", url, account).become("standby").join(10)
+    assert [sent[0].rpartition("/")[2] for sent in received] == ["garbled-0", "garbled-0"]
+
+
+def test_label_is_set_without_the_proxy_of_the_environment(account, received, url, monkeypatch):
+    received.append(None)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    Pod("role", "lake-0", url, account).become("standby").join(1)
+    assert len(received) == 2
 
 
 def test_service_begins_as_a_standby_whatever_label_its_pod_has(content, monkeypatch):
