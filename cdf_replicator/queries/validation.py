@@ -167,6 +167,6 @@ def _sink(settings: Settings, slug: str) -> Iterator[Finding]:
     except RetryableError as error:
         yield Finding(f"sink {slug}", f"{str(error).rstrip('.')}.", "Start it, or correct its address.")
     except SinkError as error:
-        yield Finding(f"sink {slug}", str(error), "")
+        yield Finding(f"sink {slug}", str(error).replace("{route}", "ROUTE"), "")
     finally:
         sink.close()

@@ -30,7 +30,7 @@ def held(index: Index, route: RouteSpec) -> Claim | None:
     note = index.metadata
     if not note:
         return None
-    marks = _reached(index)
+    marks = _reached(index, route)
     mark = Watermark.parse(str(marks["mark"])) if marks else None
     claim = Claim(note["owner"], note["epoch"], mark, route=note["route"])
     batch = mark.txn_version if mark is not None and claim.is_of(route) else -1
@@ -38,17 +38,28 @@ def held(index: Index, route: RouteSpec) -> Claim | None:
     return replace(claim, restored=index.is_copy or lacking, txn_version=batch)
 
 
-def _reached(index: Index) -> dict[str, Any]:
+def _reached(index: Index, route: RouteSpec) -> dict[str, Any]:
     """Return the recorded watermarks that the index has reached; empty if none is known.
 
     A copy has those that were recorded before its snapshot can have started.
     """
     note = index.metadata
+    if "mark" not in note:
+        return {}
+    marks = _of_epoch(note, route)
     if not index.is_copy:
-        return {name: note[name] for name in ("mark", "marks") if name in note}
-    marks = note.get("marks", [])
+        return {"mark": note["mark"], "marks": marks}
     reached = [[seconds, mark] for seconds, mark in marks if seconds <= marks[-1][0] - LONGEST_SNAPSHOT]
     return {"mark": reached[-1][1], "marks": reached} if reached else {}
+
+
+def _of_epoch(note: dict[str, Any], route: RouteSpec) -> list[list[Any]]:
+    """Return the watermarks of the route's epoch with their times.
+
+    A paused writer of an earlier epoch that resumes puts its own back, and an earlier release keeps those of an earlier epoch.
+    """
+    marks = note.get("marks", [])
+    return [[seconds, mark] for seconds, mark in marks if Watermark.parse(mark).generation >= route.first_generation]
 
 
 def marks_with(former: list[list[Any]], watermark: Watermark, now: int) -> list[list[Any]]:
@@ -78,7 +89,7 @@ def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: Ro
     if index.alias is None:
         _take(cluster, index, route)
     same_epoch = claim is not None and claim.is_of(route) and claim.epoch == route.epoch
-    marks = _reached(index) if same_epoch else {}  # a watermark belongs to the epoch
+    marks = _reached(index, route) if same_epoch else {}  # a watermark belongs to the epoch
     former = {name: value for name, value in index.metadata.items() if name not in {"mark", "marks"}}
     note = {**former, **entry(route), "identity": index.identity, **marks}
     if add or note != index.metadata:
@@ -117,11 +128,11 @@ def save_watermark(cluster: Cluster, index: Index, route: RouteSpec, watermark: 
         raise fenced_off(f"index {index.name!r}")
     if index.is_copy:
         raise lost(f"index {index.name!r} was restored from a copy")
-    if index.metadata.get("mark") == str(watermark):
+    former = index.metadata
+    marks = marks_with(_of_epoch(former, route), watermark, int(time.time()))
+    if (former.get("mark"), former.get("marks")) == (str(watermark), marks):
         return
     # A paused writer of an earlier epoch that resumes between its read and its write puts its note over the claim.
-    former = index.metadata
-    marks = marks_with(former.get("marks", []), watermark, int(time.time()))
     note = {**former, "epoch": max(former["epoch"], route.epoch), "mark": str(watermark), "marks": marks}
     meta = {**index.mappings.get("_meta", {}), META: note}
     cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})

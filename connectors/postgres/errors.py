@@ -182,7 +182,7 @@ def _no_state(error: psycopg.Error, server: str) -> Exception:
         if _REFUSED.search(everything):
             return PermanentError(
                 f"{server} refuses this user: {everything}.",
-                f"Correct the user, the password or the database, then run: cdf-replicator resume {{route}}. If the URL changes, {RECONFIGURE}",
+                f"Correct the user, the password or the database, then run: cdf-replicator resume {{route}}. If a setting of the sink changes, {RECONFIGURE}",
             )
     away = isinstance(error, psycopg.errors.ConnectionTimeout)
     return RetryableError("timeout" if away else "unreachable", f"{server}: {everything}")

@@ -97,7 +97,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         return PermanentError(
             f"Redis at {server} refuses this user: {error}.",
             "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info (+cluster in a "
-            f"cluster), and the key patterns ~<prefix>* and ~cdf:*. Then run: cdf-replicator resume {{route}}. If the url changes, {RECONFIGURE}",
+            f"cluster), and the key patterns ~<prefix>* and ~cdf:*. Then run: cdf-replicator resume {{route}}. If a setting of the sink changes, {RECONFIGURE}",
         )
     if "DB index" in str(error):
         return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")

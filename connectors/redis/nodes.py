@@ -148,7 +148,10 @@ class Nodes:
 
     def node(self, slot: int) -> ClusterNode:
         """Return the master of a slot."""
-        node: ClusterNode = self.cluster.nodes_manager.slots_cache[slot][0]
+        known = self.cluster.nodes_manager.slots_cache
+        if slot not in known:
+            raise RetryableError("unavailable", f"{self._name}: slot {slot} has no node")
+        node: ClusterNode = known[slot][0]
         return node
 
     def masters(self) -> list[ClusterNode]:

@@ -16,6 +16,7 @@ from connectors.delta.replica import DeltaReplicaSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
 from deploy.local.servers import Redis
+from tests.support.index_marks import record_as_a_day_old
 from tests.support.reading import documents
 from tests.support.waiting import until
 
@@ -172,7 +173,7 @@ class RestoredIndex(Target):
         self.copies += 1
         self.there = self.client.head("/orders").is_success
         if self.there:
-            self._record_as_a_day_old()
+            record_as_a_day_old(str(self.client.base_url).rstrip("/"), "orders")
             self._request(
                 "PUT", f"{self._copy}?wait_for_completion=true", {"indices": "orders", "include_global_state": False}
             )
@@ -184,15 +185,6 @@ class RestoredIndex(Target):
 
     def held(self) -> dict[str, Any]:
         return documents(str(self.client.base_url).rstrip("/"), "orders")
-
-    def _record_as_a_day_old(self) -> None:
-        """Record the watermark as a day older: no snapshot takes that long, so a copy has reached it."""
-        meta = self.client.get("/orders/_mapping").json()["orders"]["mappings"].get("_meta", {})
-        note = meta.get("cdf_replicator", {})
-        if "mark" in note:
-            (*_, (seconds, _)) = note["marks"]
-            note["marks"] = [[seconds - 86_400, note["mark"]], [seconds, note["mark"]]]
-            self._request("PUT", "/orders/_mapping", {"_meta": meta})
 
     @property
     def _copy(self) -> str:

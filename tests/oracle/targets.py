@@ -9,6 +9,8 @@ import httpx
 import redis
 from delta.tables import DeltaTable
 
+from tests.support.index_marks import record_as_a_day_old
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -53,6 +55,7 @@ class Index:
         with self._client() as client:
             if not client.head(f"/{self.name}").is_success:
                 return None
+            record_as_a_day_old(self.server.url, self.name)
             _send(client, "PUT", REPOSITORY, {"type": "fs", "settings": {"location": "oracle"}})
             copy = f"{REPOSITORY}/{self.name}-{next(_numbers)}"
             body = {"indices": self.name, "include_global_state": False}

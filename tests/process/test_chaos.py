@@ -22,6 +22,7 @@ from cdf_replicator.state.storage_path import LocalPath
 from tests.chaos.faults import ELASTICSEARCH_FAULTS, POSTGRES_FAULTS, REDIS_FAULTS, held
 from tests.chaos.killed_at import POINTS, Doomed
 from tests.chaos.world import REFUSED_KEY, SINKS, world
+from tests.support.index_marks import record_as_a_day_old
 from tests.support.service import command
 from tests.support.tiers import nightly
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -213,6 +214,7 @@ def test_stopped_service_resumes_and_detects_a_restored_index(chaos: World, sear
     search("PUT", "/_snapshot/copies", {"type": "fs", "settings": {"location": "copies"}})
     chaos.change()
     chaos.wait_caught_up()
+    record_as_a_day_old(chaos.elasticsearch.url, "orders")
     copy = "/_snapshot/copies/before"
     search("PUT", f"{copy}?wait_for_completion=true", {"indices": "orders", "include_global_state": False})
     chaos.change()

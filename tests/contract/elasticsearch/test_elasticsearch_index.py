@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 from connectors import Claim, EntryCount, PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from tests.contract.elasticsearch_reader import route_to
+from tests.support.index_marks import record_as_a_day_old
 
 LONG = {"type": "long"}
 
@@ -285,14 +286,6 @@ def snapshots(es):
     es("DELETE", "/_snapshot/copies")
 
 
-def pass_time(es, index, seconds):
-    """Record the watermarks of an index as that much older."""
-    meta = es.mapping(index)["_meta"]
-    for mark in meta["cdf_replicator"]["marks"]:
-        mark[0] -= seconds
-    es("PUT", f"/{index}/_mapping", {"_meta": meta})
-
-
 @pytest.mark.parametrize("over_itself", [False, True])
 def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     elasticsearch, sink, es, route, write, snapshots, over_itself, sink_to
@@ -301,7 +294,7 @@ def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     write(route, upsert("a", 1, "one"))
     early, late, latest = Watermark(0, 4, 4), Watermark(0, 9, 9), Watermark(0, 12, 12)
     sink.save_watermark(route, early)
-    pass_time(es, route.table, 86_400)
+    record_as_a_day_old(elasticsearch.url, route.table)
     with closing(sink_to(elasticsearch.url)) as later:
         later.save_watermark(route, late)
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
