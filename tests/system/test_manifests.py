@@ -382,6 +382,11 @@ def test_metrics_are_found_without_prometheus_operator(plain):
             {"secretEnv": {"CDF_SPARK__MASTER": "yarn"}} | ON_KUBERNETES,
             "sparkOnKubernetes sets secretEnv.CDF_SPARK__MASTER",
         ),
+        (
+            {"extraEnv": [{"name": "CDF_SPARK__CONF", "value": "{}"}], "sparkConf": {"spark.driver.memory": "2g"}},
+            "set sparkConf instead of CDF_SPARK__CONF of extraEnv",
+        ),
+        ({"extraEnv": [{"name": "CDF_SPARK__MASTER", "value": "yarn"}]} | ON_KUBERNETES, "remove it from extraEnv"),
         ({"env": {"CDF_HTTP__BIND_PORT": 8080}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"env": {"CDF_HTTP__BIND_PORT": 0}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"secretEnv": {"CDF_HTTP__HOST": "127.0.0.1"}}, "remove secretEnv.CDF_HTTP__HOST, or set it to 0.0.0.0 or ::"),
