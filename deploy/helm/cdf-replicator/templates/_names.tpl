@@ -31,6 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
       "spark.kubernetes.container.image.pullPolicy" (.Values.image.pullPolicy | default "IfNotPresent")
       "spark.kubernetes.authenticate.driver.serviceAccountName" (include "cdf.name" .)
       "spark.kubernetes.authenticate.executor.serviceAccountName" (include "cdf.name" .)
+      "spark.executor.memoryOverhead" "768m"
       "spark.executor.instances" (.Values.sparkOnKubernetes.executors | toString)
       "spark.driver.host" "$(POD_IP)"
       "spark.driver.bindAddress" "0.0.0.0"
