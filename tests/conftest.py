@@ -136,8 +136,9 @@ def _no_authorities() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def elasticsearch_process() -> Iterator[Elasticsearch]:
     from deploy.local.servers import Elasticsearch
+    from tests.chaos.world import NO_DISK_CHECKS
 
-    with Elasticsearch.start() as server:
+    with Elasticsearch.start(settings=NO_DISK_CHECKS) as server:
         yield server
 
 

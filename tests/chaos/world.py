@@ -33,6 +33,8 @@ REFUSED_TEXT = "a\0"
 REFUSED_KEY = "concat('a', chr(0))"
 """A key of the map ``tags`` that Elasticsearch and PostgreSQL never accept (docs/types.md): the row becomes a dead letter. ``REFUSED_TEXT`` is its value."""
 CAUGHT_UP_SECONDS = 300
+NO_DISK_CHECKS = {"cluster.info.update.interval": "24h"}
+"""Settings of Elasticsearch. By default it removes the block of a full disk within 30 s, from indices that a fault has blocked."""
 
 
 @dataclass
@@ -165,7 +167,7 @@ def world(
         variables: Further settings of the service.
     """
     with ExitStack() as stack:
-        search = elasticsearch or stack.enter_context(Elasticsearch.start())
+        search = elasticsearch or stack.enter_context(Elasticsearch.start(settings=NO_DISK_CHECKS))
         cache, db = stack.enter_context(Redis.start()), stack.enter_context(Postgres.start())
         before_search, before_cache, before_db = (
             stack.enter_context(Proxy(server.port)) for server in (search, cache, db)

@@ -209,7 +209,9 @@ def test_chart_renders_its_values(rendered):
     conf = json.loads({one["name"]: one.get("value") for one in container["env"]}["CDF_SPARK__CONF"])
     assert conf["spark.driver.memory"] == "2g"
     assert conf["spark.kubernetes.container.image"] == container["image"] == "cdf-replicator:0.1.0"
-    assert conf["spark.executor.memoryOverhead"] == "768m", "by default 384 MiB, less than Java and a Python worker take"
+    assert conf["spark.executor.memoryOverhead"] == "768m", (
+        "by default 384 MiB, less than Java and a Python worker take"
+    )
     assert conf["spark.kubernetes.container.image.pullSecrets"] == "registry,mirror"
     assert conf["spark.kubernetes.container.image.pullPolicy"] == container["imagePullPolicy"] == "IfNotPresent"
     assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "the Role has no right to services"
