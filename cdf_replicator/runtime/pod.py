@@ -110,8 +110,7 @@ class Pod:
         context = ssl.create_default_context()
         with suppress(FileNotFoundError):
             context.load_verify_locations(self.account / "ca.crt")
-        direct = build_opener(
-            ProxyHandler({}), HTTPSHandler(context=context)
-        )  # a proxy may not reach the cluster's network
+        # The proxy of the environment may not reach the network of the cluster.
+        direct = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
         with direct.open(request, timeout=TIMEOUT_SECONDS):
             pass
