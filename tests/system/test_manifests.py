@@ -387,9 +387,14 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ),
         (
             {"extraEnv": [{"name": "CDF_SPARK__CONF", "value": "{}"}], "sparkConf": {"spark.driver.memory": "2g"}},
-            "set sparkConf instead of CDF_SPARK__CONF of extraEnv",
+            "set sparkConf instead of extraEnv.CDF_SPARK__CONF",
         ),
-        ({"extraEnv": [{"name": "CDF_SPARK__MASTER", "value": "yarn"}]} | ON_KUBERNETES, "remove it from extraEnv"),
+        (
+            {"extraEnv": [{"name": "CDF_SPARK__MASTER", "value": "yarn"}]} | ON_KUBERNETES,
+            "sets extraEnv.CDF_SPARK__MASTER",
+        ),
+        ({"extraEnv": [{"name": "CDF_HTTP__HOST", "value": "127.0.0.1"}]}, "remove extraEnv.CDF_HTTP__HOST"),
+        ({"extraEnv": [{"name": "CDF_SHUTDOWN_SECONDS", "value": "300"}]}, "CDF_SHUTDOWN_SECONDS, which is 300"),
         ({"env": {"CDF_HTTP__BIND_PORT": 8080}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"env": {"CDF_HTTP__BIND_PORT": 0}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"secretEnv": {"CDF_HTTP__HOST": "127.0.0.1"}}, "remove secretEnv.CDF_HTTP__HOST, or set it to 0.0.0.0 or ::"),
