@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 RECONFIGURE: Final = "restart, or reload a changed file: cdf-replicator reload"
-"""End of a hint that names settings of the sink."""
+"""End of a hint that names settings of a sink or of a route."""
 LOST: Final = "lost"
 """Reason of a ``RetryableError`` after which the route restarts: more than the present chunk may be lost."""
 

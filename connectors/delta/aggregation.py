@@ -11,7 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables.errors import line
-from connectors.errors import PermanentError
+from connectors.errors import RECONFIGURE, PermanentError
 from connectors.names import quote_identifier
 from connectors.sql.expressions import TIMELY, has_random_iv, has_star, is_time_dependent, items
 
@@ -164,5 +164,5 @@ def _unstorable(result: DataFrame) -> str | None:
 def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:
     return PermanentError(
         f"AGGREGATES of route {route}: {name} ({text}) can't be kept up to date: {reason}.",
-        f"Correct CDF_ROUTES__{route.upper()}__AGGREGATES, then restart, or reload a changed file: cdf-replicator reload",
+        f"Correct CDF_ROUTES__{route.upper()}__AGGREGATES, then {RECONFIGURE}",
     )

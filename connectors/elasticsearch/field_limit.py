@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from connectors.errors import PermanentError
+from connectors.errors import RECONFIGURE, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> Non
         raise PermanentError(
             f"index {index.name!r} takes {limit} fields, objects and sub-fields included, and would have {needed}.",
             f"Raise {SETTING} of the index to {needed}, then run: cdf-replicator resume {{route}}. Or name fewer columns in "
-            "COLUMNS, then restart, or reload a changed file: cdf-replicator reload",
+            f"COLUMNS, then {RECONFIGURE}",
         )
     cluster.request_json("PUT", f"/{quote(index.name)}/_settings", {SETTING: needed})
 

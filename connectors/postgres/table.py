@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.sql import SQL, Identifier
 
-from connectors.errors import PermanentError
+from connectors.errors import RECONFIGURE, PermanentError
 from connectors.postgres.load import make_key
 from connectors.postgres.settings import LONGEST_NAME
 from connectors.postgres.target import GUARD_COLUMN, POSITION_COLUMN, TIME_COLUMN, Target
@@ -168,7 +168,7 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
     if wrong:
         raise PermanentError(
             f"Table {target} does not take the route: {'; '.join(wrong)}.",
-            f"Alter the table, then run: cdf-replicator resume {{route}}. {step}Or name another table in TARGET_TABLE, then restart, or reload a changed file: cdf-replicator reload (the "
+            f"Alter the table, then run: cdf-replicator resume {{route}}. {step}Or name another table in TARGET_TABLE, then {RECONFIGURE} (the "
             "sink creates a table that is missing)",
         )
 
